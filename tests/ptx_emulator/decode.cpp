@@ -14,15 +14,15 @@ namespace {
 constexpr u32 constant_bit = 0x80000000u;
 constexpr u8 D = 1, A = 2, B = 4, C = 8, E = 16, F = 32;
 
-struct Draft {
-  Ins ins;
+struct draft {
+  decoded_instruction ins;
   u8 defs = 0, uses = 0;
   u32 file = 0, line = 0;
 };
 
-class Decoder {
+class decoder {
  public:
-  explicit Decoder(Function& f) : f_(f) {}
+  explicit decoder(ptx_function& f) : f_(f) {}
 
   void run() {
     regs_ = static_cast<u32>(f_.regs.size());
@@ -34,7 +34,7 @@ class Decoder {
     }
     start[f_.raw.size()] = static_cast<int>(drafts_.size());
     raw_ = nullptr;
-    Draft end;
+    draft end;
     end.ins.op = op_RET;
     drafts_.push_back(end);
     for (auto const& [at, label] : jumps_) {
@@ -60,8 +60,8 @@ class Decoder {
 
   // ----- emission --------------------------------------------------------------------------------
 
-  Draft& emit(Op op, u8 defs, u8 uses) {
-    Draft d;
+  draft& emit(opcode_id op, u8 defs, u8 uses) {
+    draft d;
     d.ins.op = op;
     d.ins.line = raw_->line;
     d.defs = defs;
@@ -90,41 +90,42 @@ class Decoder {
     return std::find(raw_->op.begin() + 1, raw_->op.end(), s) != raw_->op.end();
   }
   /// The n-th type of the opcode from the end.
-  Type type(int from_end = 0) const {
+  ptx_type type(int from_end = 0) const {
     for (auto part = raw_->op.rbegin(); part != raw_->op.rend() - 1; ++part) {
-      if (Type const t = type_named(*part); t != Type::none && from_end-- == 0)
+      if (ptx_type const t = type_named(*part); t != ptx_type::none && from_end-- == 0)
         return t;
     }
-    return Type::none;
+    return ptx_type::none;
   }
 
   /// Address of a symbol in its own space, as mov gives it.
-  bool symbol_address(std::string const& name, u64& value, Space& space) {
+  bool symbol_address(std::string const& name, u64& value, memory_space& space) {
     if (auto const at = f_.locals.find(name); at != f_.locals.end()) {
       space = at->second.space;
-      value = space == Space::shared ? shared_base + f_.module->shared_bytes + at->second.address
-                                     : at->second.address;
+      value = space == memory_space::shared
+                  ? shared_base + f_.module->shared_bytes + at->second.address
+                  : at->second.address;
       return true;
     }
     if (auto const at = f_.module->variables.find(name); at != f_.module->variables.end()) {
       space = at->second.space;
       value = at->second.address;
-      if (space == Space::shared && at->second.is_extern) {
+      if (space == memory_space::shared && at->second.is_extern) {
         dynamic_shared_ = true;
       }
       return true;
     }
     if (f_.is_entry) {
-      for (Param const& p : f_.params) {
+      for (ptx_parameter const& p : f_.params) {
         if (p.name == name) {
-          space = Space::param;
+          space = memory_space::param;
           value = param_window + p.offset;
           return true;
         }
       }
     }
     if (auto const at = f_.module->functions.find(name); at != f_.module->functions.end()) {
-      space = Space::constant;
+      space = memory_space::constant;
       value = reinterpret_cast<u64>(at->second.get());
       if (at->second->has_body)
         decode(*at->second);
@@ -135,47 +136,47 @@ class Decoder {
   }
 
   /// Source operand as a register or constant; emits what it needs.
-  u32 source(Operand const& o, Type t) {
+  u32 source(ptx_operand const& o, ptx_type t) {
     switch (o.kind) {
-      case Operand::reg:
+      case ptx_operand::reg:
         if (o.negated) {
           u32 const r = temporary();
-          Draft& d = emit(op_NOTP, D, A);
+          draft& d = emit(op_NOTP, D, A);
           d.ins.d = r;
           d.ins.a = static_cast<u32>(o.reg_id);
           return r;
         }
         return static_cast<u32>(o.reg_id);
-      case Operand::imm: {
+      case ptx_operand::imm: {
         u64 v = o.value;
-        if (o.is_float_imm && o.float_bits == 64 && t == Type::f32) {
+        if (o.is_float_imm && o.float_bits == 64 && t == ptx_type::f32) {
           v = std::bit_cast<u32>(static_cast<float>(std::bit_cast<double>(v)));
-        } else if (o.is_float_imm && o.float_bits == 32 && t == Type::f64) {
+        } else if (o.is_float_imm && o.float_bits == 32 && t == ptx_type::f64) {
           v = std::bit_cast<u64>(static_cast<double>(std::bit_cast<float>(static_cast<u32>(v))));
         }
         return constant(v);
       }
-      case Operand::symbol: {
+      case ptx_operand::symbol: {
         u64 v = 0;
-        Space space{};
+        memory_space space{};
         if (!symbol_address(o.name, v, space)) {
           problem_ = "unknown symbol " + o.name;
           return 0;
         }
-        if (space == Space::local) {
+        if (space == memory_space::local) {
           u32 const r = temporary();
-          Draft& d = emit(op_LOCAL_ADDRESS, D, 0);
+          draft& d = emit(op_LOCAL_ADDRESS, D, 0);
           d.ins.d = r;
           d.ins.imm = static_cast<s64>(v + o.value);
           return r;
         }
-        if (space == Space::shared && is_dynamic(o.name)) {
+        if (space == memory_space::shared && is_dynamic(o.name)) {
           u32 const r = temporary();
-          Draft& d = emit(op_SREG, D, 0);
+          draft& d = emit(op_SREG, D, 0);
           d.ins.d = r;
-          d.ins.kind = static_cast<u16>(Special::dynamic_shared);
+          d.ins.kind = static_cast<u16>(special_register::dynamic_shared);
           if (o.value != 0) {
-            Draft& e = emit(op_ADDI, D, A);
+            draft& e = emit(op_ADDI, D, A);
             e.ins.d = e.ins.a = r;
             e.ins.imm = static_cast<s64>(o.value);
           }
@@ -183,7 +184,7 @@ class Decoder {
         }
         return constant(v + o.value);
       }
-      case Operand::special: {
+      case ptx_operand::special: {
         u32 const r = temporary();
         special(o.name, r);
         return r;
@@ -197,49 +198,49 @@ class Decoder {
     if (f_.locals.contains(name))
       return false;
     auto const at = f_.module->variables.find(name);
-    return at != f_.module->variables.end() && at->second.space == Space::shared &&
+    return at != f_.module->variables.end() && at->second.space == memory_space::shared &&
            at->second.is_extern;
   }
-  u32 destination(Operand const& o) {
-    if (o.kind == Operand::reg)
+  u32 destination(ptx_operand const& o) {
+    if (o.kind == ptx_operand::reg)
       return static_cast<u32>(o.reg_id);
-    if (o.kind == Operand::sink)
+    if (o.kind == ptx_operand::sink)
       return temporary();
     problem_ = "a destination of this kind";
     return 0;
   }
   void special(std::string const& name, u32 to) {
-    static auto const& names = *new std::unordered_map<std::string, Special>{
-        {"%tid.x", Special::tid_x},
-        {"%tid.y", Special::tid_y},
-        {"%tid.z", Special::tid_z},
-        {"%ntid.x", Special::ntid_x},
-        {"%ntid.y", Special::ntid_y},
-        {"%ntid.z", Special::ntid_z},
-        {"%ctaid.x", Special::ctaid_x},
-        {"%ctaid.y", Special::ctaid_y},
-        {"%ctaid.z", Special::ctaid_z},
-        {"%nctaid.x", Special::nctaid_x},
-        {"%nctaid.y", Special::nctaid_y},
-        {"%nctaid.z", Special::nctaid_z},
-        {"%laneid", Special::laneid},
-        {"%warpid", Special::warpid},
-        {"%nwarpid", Special::nwarpid},
-        {"%smid", Special::smid},
-        {"%nsmid", Special::nsmid},
-        {"%gridid", Special::gridid},
-        {"%lanemask_lt", Special::lt},
-        {"%lanemask_le", Special::le},
-        {"%lanemask_gt", Special::gt},
-        {"%lanemask_ge", Special::ge},
-        {"%lanemask_eq", Special::eq},
-        {"%clock", Special::clock},
-        {"%clock64", Special::clock64},
-        {"%globaltimer", Special::timer},
-        {"%envreg1", Special::envreg1},
-        {"%envreg2", Special::envreg2},
-        {"%dynamic_smem_size", Special::dynamic_shared},
-        {"%total_smem_size", Special::total_shared}};
+    static auto const& names = *new std::unordered_map<std::string, special_register>{
+        {"%tid.x", special_register::tid_x},
+        {"%tid.y", special_register::tid_y},
+        {"%tid.z", special_register::tid_z},
+        {"%ntid.x", special_register::ntid_x},
+        {"%ntid.y", special_register::ntid_y},
+        {"%ntid.z", special_register::ntid_z},
+        {"%ctaid.x", special_register::ctaid_x},
+        {"%ctaid.y", special_register::ctaid_y},
+        {"%ctaid.z", special_register::ctaid_z},
+        {"%nctaid.x", special_register::nctaid_x},
+        {"%nctaid.y", special_register::nctaid_y},
+        {"%nctaid.z", special_register::nctaid_z},
+        {"%laneid", special_register::laneid},
+        {"%warpid", special_register::warpid},
+        {"%nwarpid", special_register::nwarpid},
+        {"%smid", special_register::smid},
+        {"%nsmid", special_register::nsmid},
+        {"%gridid", special_register::gridid},
+        {"%lanemask_lt", special_register::lt},
+        {"%lanemask_le", special_register::le},
+        {"%lanemask_gt", special_register::gt},
+        {"%lanemask_ge", special_register::ge},
+        {"%lanemask_eq", special_register::eq},
+        {"%clock", special_register::clock},
+        {"%clock64", special_register::clock64},
+        {"%globaltimer", special_register::timer},
+        {"%envreg1", special_register::envreg1},
+        {"%envreg2", special_register::envreg2},
+        {"%dynamic_smem_size", special_register::dynamic_shared},
+        {"%total_smem_size", special_register::total_shared}};
     if (name == "WARP_SZ") {
       move(to, constant(32));
       return;
@@ -249,12 +250,12 @@ class Decoder {
       problem_ = "special register " + name;
       return;
     }
-    Draft& d = emit(op_SREG, D, 0);
+    draft& d = emit(op_SREG, D, 0);
     d.ins.d = to;
     d.ins.kind = static_cast<u16>(at->second);
   }
   void move(u32 to, u32 from) {
-    Draft& d = emit(op_MOV, D, A);
+    draft& d = emit(op_MOV, D, A);
     d.ins.d = to;
     d.ins.a = from;
   }
@@ -262,19 +263,19 @@ class Decoder {
   // ----- instructions ----------------------------------------------------------------------------
 
   void translate() {
-    RawInstruction const& r = *raw_;
+    raw_instruction const& r = *raw_;
     problem_.clear();
     first_ = drafts_.size();
     std::size_t skip = 0;
     std::string const& name = r.op[0];
     if (r.guard >= 0 && name == "bra") {
-      Draft& d = emit(r.guard_negated ? op_BRA_IFNOT : op_BRA_IF, 0, A);
+      draft& d = emit(r.guard_negated ? op_BRA_IFNOT : op_BRA_IF, 0, A);
       d.ins.a = static_cast<u32>(r.guard);
       jumps_.emplace_back(drafts_.size() - 1, r.operands[0].name);
       return;
     }
     if (r.guard >= 0) {
-      Draft& d = emit(r.guard_negated ? op_BRA_IF : op_BRA_IFNOT, 0, A);
+      draft& d = emit(r.guard_negated ? op_BRA_IF : op_BRA_IFNOT, 0, A);
       d.ins.a = static_cast<u32>(r.guard);
       skip = drafts_.size();
       first_ = skip;
@@ -291,49 +292,50 @@ class Decoder {
     }
   }
 
-  Operand const& arg(std::size_t i) {
-    static Operand const& nothing = *new Operand;
+  ptx_operand const& arg(std::size_t i) {
+    static ptx_operand const& nothing = *new ptx_operand;
     return i < raw_->operands.size() ? raw_->operands[i] : nothing;
   }
 
-  void binary(Op op, Type t) {
+  void binary(opcode_id op, ptx_type t) {
     u32 const a = source(arg(1), t), b = source(arg(2), t);
-    Draft& d = emit(op, D, A | B);
+    draft& d = emit(op, D, A | B);
     d.ins.d = destination(arg(0));
     d.ins.a = a;
     d.ins.b = b;
   }
-  void unary(Op op, Type t) {
+  void unary(opcode_id op, ptx_type t) {
     u32 const a = source(arg(1), t);
-    Draft& d = emit(op, D, A);
+    draft& d = emit(op, D, A);
     d.ins.d = destination(arg(0));
     d.ins.a = a;
   }
-  void ternary(Op op, Type t, Type third) {
+  void ternary(opcode_id op, ptx_type t, ptx_type third) {
     u32 const a = source(arg(1), t), b = source(arg(2), t), c = source(arg(3), third);
-    Draft& d = emit(op, D, A | B | C);
+    draft& d = emit(op, D, A | B | C);
     d.ins.d = destination(arg(0));
     d.ins.a = a;
     d.ins.b = b;
     d.ins.c = c;
   }
   /// Of the operations for u16, s16, u32, s32, u64, s64, that of the type.
-  Op of_type(Type t, Op u_16, Op s_16, Op u_32, Op s_32, Op u_64, Op s_64) {
+  opcode_id of_type(ptx_type t, opcode_id u_16, opcode_id s_16, opcode_id u_32, opcode_id s_32,
+                    opcode_id u_64, opcode_id s_64) {
     switch (t) {
-      case Type::b16:
-      case Type::u16:
+      case ptx_type::b16:
+      case ptx_type::u16:
         return u_16;
-      case Type::s16:
+      case ptx_type::s16:
         return s_16;
-      case Type::b32:
-      case Type::u32:
+      case ptx_type::b32:
+      case ptx_type::u32:
         return u_32;
-      case Type::s32:
+      case ptx_type::s32:
         return s_32;
-      case Type::b64:
-      case Type::u64:
+      case ptx_type::b64:
+      case ptx_type::u64:
         return u_64;
-      case Type::s64:
+      case ptx_type::s64:
         return s_64;
       default:
         problem_ = "type";
@@ -344,22 +346,22 @@ class Decoder {
   of_type(t, op_##name##_u16, op_##name##_s16, op_##name##_u32, op_##name##_s32, op_##name##_u64, \
           op_##name##_s64)
 
-  Rounding rounding() const {
-    return has("rz") || has("rzi")   ? Rounding::zero
-           : has("rm") || has("rmi") ? Rounding::down
-           : has("rp") || has("rpi") ? Rounding::up
-                                     : Rounding::nearest;
+  rounding_mode rounding() const {
+    return has("rz") || has("rzi")   ? rounding_mode::zero
+           : has("rm") || has("rmi") ? rounding_mode::down
+           : has("rp") || has("rpi") ? rounding_mode::up
+                                     : rounding_mode::nearest;
   }
   /// Floating operation with a rounding, a flush or saturation.
-  void slow(Slow op, Type t, int operands) {
-    if (t != Type::f32 && t != Type::f64) {
+  void slow(slow_operation op, ptx_type t, int operands) {
+    if (t != ptx_type::f32 && t != ptx_type::f64) {
       problem_ = "type";
       return;
     }
     u32 ids[3] = {};
     for (int i = 0; i < operands; ++i)
       ids[i] = source(arg(static_cast<std::size_t>(i) + 1), t);
-    Draft& d = emit(op_FSLOW, D,
+    draft& d = emit(op_FSLOW, D,
                     static_cast<u8>(operands == 1   ? A
                                     : operands == 2 ? A | B
                                                     : A | B | C));
@@ -368,30 +370,32 @@ class Decoder {
     d.ins.b = ids[1];
     d.ins.c = ids[2];
     d.ins.kind = static_cast<u16>(op);
-    d.ins.imm = static_cast<s64>(rounding()) | (t == Type::f64 ? 16 : 0) | (has("sat") ? 32 : 0) |
-                (has("ftz") ? 64 : 0);
+    d.ins.imm = static_cast<s64>(rounding()) | (t == ptx_type::f64 ? 16 : 0) |
+                (has("sat") ? 32 : 0) | (has("ftz") ? 64 : 0);
   }
-  bool plain_float() const { return rounding() == Rounding::nearest && !has("sat") && !has("ftz"); }
-  void floating(Slow s, Op for_32, Op for_64, Type t, int operands) {
-    if (!plain_float() || (t != Type::f32 && t != Type::f64)) {
+  bool plain_float() const {
+    return rounding() == rounding_mode::nearest && !has("sat") && !has("ftz");
+  }
+  void floating(slow_operation s, opcode_id for_32, opcode_id for_64, ptx_type t, int operands) {
+    if (!plain_float() || (t != ptx_type::f32 && t != ptx_type::f64)) {
       slow(s, t, operands);
     } else if (operands == 1) {
-      unary(t == Type::f32 ? for_32 : for_64, t);
+      unary(t == ptx_type::f32 ? for_32 : for_64, t);
     } else if (operands == 2) {
-      binary(t == Type::f32 ? for_32 : for_64, t);
+      binary(t == ptx_type::f32 ? for_32 : for_64, t);
     } else {
-      ternary(t == Type::f32 ? for_32 : for_64, t, t);
+      ternary(t == ptx_type::f32 ? for_32 : for_64, t, t);
     }
   }
   bool carries() const {
     return has("cc") || raw_->op[0] == "addc" || raw_->op[0] == "subc" || raw_->op[0] == "madc";
   }
-  void carry(Carry op, Type t) {
-    int const operands = op == Carry::add || op == Carry::sub ? 2 : 3;
+  void carry(carry_kind op, ptx_type t) {
+    int const operands = op == carry_kind::add || op == carry_kind::sub ? 2 : 3;
     u32 ids[3] = {};
     for (int i = 0; i < operands; ++i)
       ids[i] = source(arg(static_cast<std::size_t>(i) + 1), t);
-    Draft& d = emit(op_CARRY, D, static_cast<u8>(operands == 2 ? A | B : A | B | C));
+    draft& d = emit(op_CARRY, D, static_cast<u8>(operands == 2 ? A | B : A | B | C));
     d.ins.d = destination(arg(0));
     d.ins.a = ids[0];
     d.ins.b = ids[1];
@@ -403,7 +407,7 @@ class Decoder {
   }
 
   void one(std::string const& name) {
-    Type const t = type();
+    ptx_type const t = type();
     if (name == "mov")
       return mov(t);
     if (name == "ld" || name == "ldu")
@@ -425,30 +429,30 @@ class Decoder {
     }
     if (name == "add" || name == "addc") {
       if (is_float(t))
-        return floating(Slow::add, op_FADD_f32, op_FADD_f64, t, 2);
+        return floating(slow_operation::add, op_FADD_f32, op_FADD_f64, t, 2);
       if (carries())
-        return carry(Carry::add, t);
+        return carry(carry_kind::add, t);
       if (has("sat"))
         return binary(op_ADDSAT_s32, t);
       return binary(op_ADD, t);
     }
     if (name == "sub" || name == "subc") {
       if (is_float(t))
-        return floating(Slow::sub, op_FSUB_f32, op_FSUB_f64, t, 2);
+        return floating(slow_operation::sub, op_FSUB_f32, op_FSUB_f64, t, 2);
       if (carries())
-        return carry(Carry::sub, t);
+        return carry(carry_kind::sub, t);
       if (has("sat"))
         return binary(op_SUBSAT_s32, t);
       return binary(op_SUB, t);
     }
     if (name == "mul") {
       if (is_float(t))
-        return floating(Slow::mul, op_FMUL_f32, op_FMUL_f64, t, 2);
+        return floating(slow_operation::mul, op_FMUL_f32, op_FMUL_f64, t, 2);
       if (has("wide")) {
-        return binary(t == Type::u16   ? op_MULW_u16
-                      : t == Type::s16 ? op_MULW_s16
-                      : t == Type::u32 ? op_MULW_u32
-                                       : op_MULW_s32,
+        return binary(t == ptx_type::u16   ? op_MULW_u16
+                      : t == ptx_type::s16 ? op_MULW_s16
+                      : t == ptx_type::u32 ? op_MULW_u32
+                                           : op_MULW_s32,
                       t);
       }
       if (has("hi"))
@@ -457,80 +461,83 @@ class Decoder {
     }
     if (name == "mad" || name == "madc") {
       if (is_float(t))
-        return floating(Slow::fma, op_FFMA_f32, op_FFMA_f64, t, 3);
+        return floating(slow_operation::fma, op_FFMA_f32, op_FFMA_f64, t, 3);
       if (carries())
-        return carry(has("hi") ? Carry::madhi : Carry::madlo, t);
+        return carry(has("hi") ? carry_kind::madhi : carry_kind::madlo, t);
       if (has("sat")) {
         problem_ = "saturation";
         return;
       }
       if (has("wide")) {
-        return ternary(t == Type::u16   ? op_MADW_u16
-                       : t == Type::s16 ? op_MADW_s16
-                       : t == Type::u32 ? op_MADW_u32
-                                        : op_MADW_s32,
+        return ternary(t == ptx_type::u16   ? op_MADW_u16
+                       : t == ptx_type::s16 ? op_MADW_s16
+                       : t == ptx_type::u32 ? op_MADW_u32
+                                            : op_MADW_s32,
                        t, t);
       }
       if (has("hi"))
-        return ternary(t == Type::u32   ? op_MADHI_u32
-                       : t == Type::s32 ? op_MADHI_s32
-                       : t == Type::u64 ? op_MADHI_u64
-                                        : op_MADHI_s64,
+        return ternary(t == ptx_type::u32   ? op_MADHI_u32
+                       : t == ptx_type::s32 ? op_MADHI_s32
+                       : t == ptx_type::u64 ? op_MADHI_u64
+                                            : op_MADHI_s64,
                        t, t);
       return ternary(op_MADLO, t, t);
     }
     if (name == "fma")
-      return floating(Slow::fma, op_FFMA_f32, op_FFMA_f64, t, 3);
+      return floating(slow_operation::fma, op_FFMA_f32, op_FFMA_f64, t, 3);
     if (name == "div") {
       if (is_float(t))
-        return floating(Slow::div, op_FDIV_f32, op_FDIV_f64, t, 2);
+        return floating(slow_operation::div, op_FDIV_f32, op_FDIV_f64, t, 2);
       return binary(OF_TYPE(t, DIV), t);
     }
     if (name == "rem")
       return binary(OF_TYPE(t, REM), t);
     if (name == "sqrt")
-      return floating(Slow::sqrt, op_FSQRT_f32, op_FSQRT_f64, t, 1);
+      return floating(slow_operation::sqrt, op_FSQRT_f32, op_FSQRT_f64, t, 1);
     if (name == "rcp")
-      return slow(Slow::rcp, t, 1);
+      return slow(slow_operation::rcp, t, 1);
     if (name == "rsqrt")
-      return slow(Slow::rsqrt, t, 1);
+      return slow(slow_operation::rsqrt, t, 1);
     if (name == "sin")
-      return slow(Slow::sin, t, 1);
+      return slow(slow_operation::sin, t, 1);
     if (name == "cos")
-      return slow(Slow::cos, t, 1);
+      return slow(slow_operation::cos, t, 1);
     if (name == "ex2")
-      return slow(Slow::ex2, t, 1);
+      return slow(slow_operation::ex2, t, 1);
     if (name == "lg2")
-      return slow(Slow::lg2, t, 1);
+      return slow(slow_operation::lg2, t, 1);
     if (name == "tanh")
-      return slow(Slow::tanh, t, 1);
+      return slow(slow_operation::tanh, t, 1);
     if (name == "min") {
       if (is_float(t))
-        return has("NaN") ? slow(Slow::min_nan, t, 2)
-                          : floating(Slow::min, op_FMIN_f32, op_FMIN_f64, t, 2);
+        return has("NaN") ? slow(slow_operation::min_nan, t, 2)
+                          : floating(slow_operation::min, op_FMIN_f32, op_FMIN_f64, t, 2);
       return binary(OF_TYPE(t, MIN), t);
     }
     if (name == "max") {
       if (is_float(t))
-        return has("NaN") ? slow(Slow::max_nan, t, 2)
-                          : floating(Slow::max, op_FMAX_f32, op_FMAX_f64, t, 2);
+        return has("NaN") ? slow(slow_operation::max_nan, t, 2)
+                          : floating(slow_operation::max, op_FMAX_f32, op_FMAX_f64, t, 2);
       return binary(OF_TYPE(t, MAX), t);
     }
     if (name == "neg") {
       if (is_float(t))
-        return floating(Slow::neg, op_FNEG_f32, op_FNEG_f64, t, 1);
+        return floating(slow_operation::neg, op_FNEG_f32, op_FNEG_f64, t, 1);
       return unary(op_NEG, t);
     }
     if (name == "abs") {
       if (is_float(t))
-        return floating(Slow::abs, op_FABS_f32, op_FABS_f64, t, 1);
-      return unary(t == Type::s16 ? op_ABS_s16 : t == Type::s32 ? op_ABS_s32 : op_ABS_s64, t);
+        return floating(slow_operation::abs, op_FABS_f32, op_FABS_f64, t, 1);
+      return unary(t == ptx_type::s16   ? op_ABS_s16
+                   : t == ptx_type::s32 ? op_ABS_s32
+                                        : op_ABS_s64,
+                   t);
     }
     if (name == "copysign")
-      return binary(t == Type::f32 ? op_COPYSIGN_f32 : op_COPYSIGN_f64, t);
+      return binary(t == ptx_type::f32 ? op_COPYSIGN_f32 : op_COPYSIGN_f64, t);
     if (name == "testp") {
       u32 const a = source(arg(1), t);
-      Draft& d = emit(op_TESTP, D, A);
+      draft& d = emit(op_TESTP, D, A);
       d.ins.d = destination(arg(0));
       d.ins.a = a;
       static char const* const kinds[] = {"finite",     "infinite", "number",
@@ -538,7 +545,7 @@ class Decoder {
       for (u16 i = 0; i < 6; ++i)
         if (has(kinds[i]))
           d.ins.kind = i;
-      d.ins.imm = t == Type::f64;
+      d.ins.imm = t == ptx_type::f64;
       return;
     }
     if (name == "and")
@@ -548,7 +555,7 @@ class Decoder {
     if (name == "xor")
       return binary(op_XOR, t);
     if (name == "not")
-      return unary(t == Type::pred ? op_NOTP : op_NOT, t);
+      return unary(t == ptx_type::pred ? op_NOTP : op_NOT, t);
     if (name == "cnot")
       return unary(size_of(t) == 8 ? op_CNOT64 : op_CNOT32, t);
     if (name == "shl")
@@ -556,15 +563,15 @@ class Decoder {
     if (name == "shr")
       return binary(OF_TYPE(t, SHR), t);
     if (name == "bfe")
-      return ternary(t == Type::u32   ? op_BFE_u32
-                     : t == Type::s32 ? op_BFE_s32
-                     : t == Type::u64 ? op_BFE_u64
-                                      : op_BFE_s64,
-                     t, Type::u32);
+      return ternary(t == ptx_type::u32   ? op_BFE_u32
+                     : t == ptx_type::s32 ? op_BFE_s32
+                     : t == ptx_type::u64 ? op_BFE_u64
+                                          : op_BFE_s64,
+                     t, ptx_type::u32);
     if (name == "bfi") {
-      u32 const a = source(arg(1), t), b = source(arg(2), t), c = source(arg(3), Type::u32),
-                e = source(arg(4), Type::u32);
-      Draft& d = emit(size_of(t) == 4 ? op_BFI_32 : op_BFI_64, D, A | B | C | E);
+      u32 const a = source(arg(1), t), b = source(arg(2), t), c = source(arg(3), ptx_type::u32),
+                e = source(arg(4), ptx_type::u32);
+      draft& d = emit(size_of(t) == 4 ? op_BFI_32 : op_BFI_64, D, A | B | C | E);
       d.ins.d = destination(arg(0));
       d.ins.a = a;
       d.ins.b = b;
@@ -585,7 +592,7 @@ class Decoder {
     if (name == "brev")
       return unary(size_of(t) == 4 ? op_BREV_32 : op_BREV_64, t);
     if (name == "fns")
-      return ternary(op_FNS, Type::b32, Type::s32);
+      return ternary(op_FNS, ptx_type::b32, ptx_type::s32);
     if (name == "lop3") {
       if (has("or") || has("and")) {
         problem_ = "lop3 with a predicate";
@@ -596,33 +603,33 @@ class Decoder {
       return;
     }
     if (name == "shf") {
-      ternary(op_SHF, t, Type::u32);
+      ternary(op_SHF, t, ptx_type::u32);
       drafts_.back().ins.kind = static_cast<u16>((has("l") ? 1 : 0) | (has("clamp") ? 2 : 0));
       return;
     }
     if (name == "prmt") {
       static char const* const modes[] = {"", "f4e", "b4e", "rc8", "ecl", "ecr", "rc16"};
-      ternary(op_PRMT, t, Type::u32);
+      ternary(op_PRMT, t, ptx_type::u32);
       for (u16 i = 1; i < 7; ++i)
         if (has(modes[i]))
           drafts_.back().ins.kind = i;
       return;
     }
     if (name == "bmsk") {
-      binary(op_BMSK, Type::u32);
+      binary(op_BMSK, ptx_type::u32);
       drafts_.back().ins.kind = has("clamp");
       return;
     }
     if (name == "sad" && size_of(t) == 4)
       return ternary(is_signed(t) ? op_SAD_s32 : op_SAD_u32, t, t);
     if (name == "selp")
-      return ternary(op_SELP, t, Type::pred);
+      return ternary(op_SELP, t, ptx_type::pred);
     if (name == "slct")
-      return ternary(t == Type::f32 ? op_SLCTF : op_SLCT, type(1), t);
+      return ternary(t == ptx_type::f32 ? op_SLCTF : op_SLCT, type(1), t);
     if (name == "atom" || name == "red")
       return atom(name == "red");
     if (name == "isspacep") {
-      unary(op_ISSPACE, Type::b64);
+      unary(op_ISSPACE, ptx_type::b64);
       drafts_.back().ins.kind = has("global")                         ? 0
                                 : has("shared") || has("shared::cta") ? 1
                                 : has("local")                        ? 2
@@ -634,9 +641,9 @@ class Decoder {
       return bar();
     if (name == "shfl") {
       // shfl.sync.mode.b32 d[|p], a, b, c, mask
-      u32 const a = source(arg(1), t), b = source(arg(2), Type::u32), c = source(arg(3), Type::u32),
-                m = source(arg(4), Type::u32);
-      Draft& d = emit(op_SHFL, D | E, A | B | C | F);
+      u32 const a = source(arg(1), t), b = source(arg(2), ptx_type::u32),
+                c = source(arg(3), ptx_type::u32), m = source(arg(4), ptx_type::u32);
+      draft& d = emit(op_SHFL, D | E, A | B | C | F);
       d.ins.d = destination(arg(0));
       d.ins.e = arg(0).parts.empty() ? temporary() : destination(arg(0).parts[0]);
       d.ins.a = a;
@@ -647,8 +654,8 @@ class Decoder {
       return;
     }
     if (name == "vote") {
-      u32 const a = source(arg(1), Type::pred), m = source(arg(2), Type::u32);
-      Draft& d = emit(op_VOTE, D, A | F);
+      u32 const a = source(arg(1), ptx_type::pred), m = source(arg(2), ptx_type::u32);
+      draft& d = emit(op_VOTE, D, A | F);
       d.ins.d = destination(arg(0));
       d.ins.a = a;
       d.ins.f = m;
@@ -656,8 +663,8 @@ class Decoder {
       return;
     }
     if (name == "match") {
-      u32 const a = source(arg(1), t), m = source(arg(2), Type::u32);
-      Draft& d = emit(op_MATCH, D | E, A | F);
+      u32 const a = source(arg(1), t), m = source(arg(2), ptx_type::u32);
+      draft& d = emit(op_MATCH, D | E, A | F);
       d.ins.d = destination(arg(0));
       d.ins.e = arg(0).parts.empty() ? temporary() : destination(arg(0).parts[0]);
       d.ins.a = a;
@@ -666,8 +673,8 @@ class Decoder {
       return;
     }
     if (name == "redux") {
-      u32 const a = source(arg(1), t), m = source(arg(2), Type::u32);
-      Draft& d = emit(op_REDUX, D, A | F);
+      u32 const a = source(arg(1), t), m = source(arg(2), ptx_type::u32);
+      draft& d = emit(op_REDUX, D, A | F);
       d.ins.d = destination(arg(0));
       d.ins.a = a;
       d.ins.f = m;
@@ -683,8 +690,8 @@ class Decoder {
       return;
     }
     if (name == "elect") {
-      u32 const m = source(arg(1), Type::u32);
-      Draft& d = emit(op_ELECT, D | E, F);
+      u32 const m = source(arg(1), ptx_type::u32);
+      draft& d = emit(op_ELECT, D | E, F);
       d.ins.d = destination(arg(0));
       d.ins.e = arg(0).parts.empty() ? temporary() : destination(arg(0).parts[0]);
       d.ins.f = m;
@@ -722,8 +729,8 @@ class Decoder {
       return;
     }
     if (name == "brx") {
-      u32 const a = source(arg(0), Type::u32);
-      Draft& d = emit(op_BRX, 0, A);
+      u32 const a = source(arg(0), ptx_type::u32);
+      draft& d = emit(op_BRX, 0, A);
       d.ins.a = a;
       d.ins.imm = static_cast<s64>(tables_.size());
       auto const at = f_.branch_targets.find(arg(1).name);
@@ -737,24 +744,24 @@ class Decoder {
     problem_ = "instruction " + name;
   }
 
-  void mov(Type t) {
-    Operand const& to = arg(0);
-    Operand const& from = arg(1);
-    if (from.kind == Operand::vector) {  // pack
+  void mov(ptx_type t) {
+    ptx_operand const& to = arg(0);
+    ptx_operand const& from = arg(1);
+    if (from.kind == ptx_operand::vector) {  // pack
       std::size_t const n = from.parts.size();
       int const part = size_of(t) / static_cast<int>(n);
       u32 ids[4] = {};
       for (std::size_t i = 0; i < n && i < 4; ++i)
-        ids[i] = source(from.parts[i], Type::none);
-      Op const op = n == 2 && part == 4   ? op_PACK_32
-                    : n == 2 && part == 2 ? op_PACK_16
-                    : n == 4 && part == 2 ? op_PACK4_16
-                    : n == 2 && part == 1 ? op_PACK_8
-                    : n == 4 && part == 1 ? op_PACK4_8
-                                          : op_NOP;
+        ids[i] = source(from.parts[i], ptx_type::none);
+      opcode_id const op = n == 2 && part == 4   ? op_PACK_32
+                           : n == 2 && part == 2 ? op_PACK_16
+                           : n == 4 && part == 2 ? op_PACK4_16
+                           : n == 2 && part == 1 ? op_PACK_8
+                           : n == 4 && part == 1 ? op_PACK4_8
+                                                 : op_NOP;
       if (op == op_NOP)
         problem_ = "vector";
-      Draft& d = emit(op, D, static_cast<u8>(n == 2 ? A | B : A | B | C | E));
+      draft& d = emit(op, D, static_cast<u8>(n == 2 ? A | B : A | B | C | E));
       d.ins.d = destination(to);
       d.ins.a = ids[0];
       d.ins.b = ids[1];
@@ -762,19 +769,19 @@ class Decoder {
       d.ins.e = ids[3];
       return;
     }
-    if (to.kind == Operand::vector) {
+    if (to.kind == ptx_operand::vector) {
       std::size_t const n = to.parts.size();
       int const part = size_of(t) / static_cast<int>(n);
       u32 const a = source(from, t);
-      Op const op = n == 2 && part == 4   ? op_UNPACK_32
-                    : n == 2 && part == 2 ? op_UNPACK_16
-                    : n == 4 && part == 2 ? op_UNPACK4_16
-                    : n == 2 && part == 1 ? op_UNPACK_8
-                    : n == 4 && part == 1 ? op_UNPACK4_8
-                                          : op_NOP;
+      opcode_id const op = n == 2 && part == 4   ? op_UNPACK_32
+                           : n == 2 && part == 2 ? op_UNPACK_16
+                           : n == 4 && part == 2 ? op_UNPACK4_16
+                           : n == 2 && part == 1 ? op_UNPACK_8
+                           : n == 4 && part == 1 ? op_UNPACK4_8
+                                                 : op_NOP;
       if (op == op_NOP)
         problem_ = "vector";
-      Draft& d = emit(op, static_cast<u8>(n == 2 ? D | B : D | B | C | E), A);
+      draft& d = emit(op, static_cast<u8>(n == 2 ? D | B : D | B | C | E), A);
       d.ins.a = a;
       d.ins.d = destination(to.parts[0]);
       d.ins.b = destination(to.parts[1]);
@@ -784,11 +791,11 @@ class Decoder {
       }
       return;
     }
-    if (t == Type::b128) {
+    if (t == ptx_type::b128) {
       problem_ = "128-bit register";
       return;
     }
-    if (from.kind == Operand::special)
+    if (from.kind == ptx_operand::special)
       return special(from.name, destination(to));
     u32 const a = source(from, t);
     move(destination(to), a);
@@ -796,33 +803,33 @@ class Decoder {
 
   // ----- memory ----------------------------------------------------------------------------------
 
-  Space space() const {
+  memory_space space() const {
     for (std::string const& part : raw_->op) {
       if (part == "global")
-        return Space::global;
+        return memory_space::global;
       if (part == "shared" || part == "shared::cta")
-        return Space::shared;
+        return memory_space::shared;
       if (part == "local")
-        return Space::local;
+        return memory_space::local;
       if (part == "const")
-        return Space::constant;
+        return memory_space::constant;
       if (part == "param" || part == "param::entry" || part == "param::func")
-        return Space::param;
+        return memory_space::param;
     }
-    return Space::generic;
+    return memory_space::generic;
   }
   /// Register with the address, and the offset.
-  u32 address(Operand const& o, s64& offset) {
+  u32 address(ptx_operand const& o, s64& offset) {
     offset = static_cast<s64>(o.value);
-    if (o.kind != Operand::address) {
+    if (o.kind != ptx_operand::address) {
       problem_ = "an address of this kind";
       return 0;
     }
     if (!o.name.empty()) {
-      Operand symbol;
-      symbol.kind = Operand::symbol;
+      ptx_operand symbol;
+      symbol.kind = ptx_operand::symbol;
       symbol.name = o.name;
-      return source(symbol, Type::b64);
+      return source(symbol, ptx_type::b64);
     }
     if (o.reg_id < 0) {
       offset = 0;
@@ -830,25 +837,25 @@ class Decoder {
     }
     if (size_of(o.reg_type) == 4) {  // 32-bit addresses of shared memory
       u32 const r = temporary();
-      Draft& d = emit(op_ZX32, D, A);
+      draft& d = emit(op_ZX32, D, A);
       d.ins.d = r;
       d.ins.a = static_cast<u32>(o.reg_id);
       return r;
     }
     return static_cast<u32>(o.reg_id);
   }
-  static Op load_op(Space s, Type t) {
-    Op const bases[] = {op_LD_generic_u8, op_LD_global_u8, op_LD_shared_u8, op_LD_local_u8};
-    int const base = bases[s == Space::constant ? 1 : static_cast<int>(s)];
+  static opcode_id load_op(memory_space s, ptx_type t) {
+    opcode_id const bases[] = {op_LD_generic_u8, op_LD_global_u8, op_LD_shared_u8, op_LD_local_u8};
+    int const base = bases[s == memory_space::constant ? 1 : static_cast<int>(s)];
     int const kind = size_of(t) == 1 ? 0 : size_of(t) == 2 ? 2 : size_of(t) == 4 ? 4 : 6;
-    return static_cast<Op>(base + kind + (is_signed(t) && size_of(t) < 8 ? 1 : 0));
+    return static_cast<opcode_id>(base + kind + (is_signed(t) && size_of(t) < 8 ? 1 : 0));
   }
-  static Op store_op(Space s, Type t) {
-    Op const bases[] = {op_ST_generic_8, op_ST_global_8, op_ST_shared_8, op_ST_local_8};
-    return static_cast<Op>(bases[static_cast<int>(s)] +
-                           std::countr_zero(static_cast<unsigned>(size_of(t))));
+  static opcode_id store_op(memory_space s, ptx_type t) {
+    opcode_id const bases[] = {op_ST_generic_8, op_ST_global_8, op_ST_shared_8, op_ST_local_8};
+    return static_cast<opcode_id>(bases[static_cast<int>(s)] +
+                                  std::countr_zero(static_cast<unsigned>(size_of(t))));
   }
-  static u16 kind_of(Type t, std::size_t lanes) {
+  static u16 kind_of(ptx_type t, std::size_t lanes) {
     return static_cast<u16>(size_of(t) | (is_signed(t) ? kind_signed : 0) |
                             (lanes == 2   ? kind_v2
                              : lanes == 4 ? kind_v4
@@ -856,24 +863,24 @@ class Decoder {
   }
 
   void load_or_store(bool is_load) {
-    Space s = space();
-    Type const t = type();
-    Operand const& value = arg(is_load ? 0 : 1);
-    Operand const& where = arg(is_load ? 1 : 0);
-    std::vector<Operand> values =
-        value.kind == Operand::vector ? value.parts : std::vector<Operand>{value};
+    memory_space s = space();
+    ptx_type const t = type();
+    ptx_operand const& value = arg(is_load ? 0 : 1);
+    ptx_operand const& where = arg(is_load ? 1 : 0);
+    std::vector<ptx_operand> values =
+        value.kind == ptx_operand::vector ? value.parts : std::vector<ptx_operand>{value};
     if (size_of(t) == 16 || values.size() > 4) {
       problem_ = "width";
       return;
     }
-    if (s == Space::param) {
+    if (s == memory_space::param) {
       // A parameter of a kernel, or a variable of a frame.
       if (where.name == "@frame" || (!where.name.empty() && !f_.is_entry)) {
         u64 at = where.value;
         if (where.name != "@frame") {
           bool found = false;
           for (auto const* list : {&f_.params, &f_.results}) {
-            for (Param const& p : *list) {
+            for (ptx_parameter const& p : *list) {
               if (p.name == where.name) {
                 at += p.offset;
                 found = true;
@@ -885,7 +892,7 @@ class Decoder {
         }
         for (std::size_t i = 0; i < values.size(); ++i) {
           u32 const id = is_load ? destination(values[i]) : source(values[i], t);
-          Draft& d = emit(is_load ? op_LD_frame : op_ST_frame, is_load ? D : 0, is_load ? 0 : A);
+          draft& d = emit(is_load ? op_LD_frame : op_ST_frame, is_load ? D : 0, is_load ? 0 : A);
           (is_load ? d.ins.d : d.ins.a) = id;
           d.ins.kind = is_load ? kind_of(t, 1) : static_cast<u16>(size_of(t));
           d.ins.imm = static_cast<s64>(at + i * static_cast<u64>(size_of(t)));
@@ -896,7 +903,7 @@ class Decoder {
       if (!where.name.empty() && is_load) {
         u64 at = where.value;
         bool found = false;
-        for (Param const& p : f_.params) {
+        for (ptx_parameter const& p : f_.params) {
           if (p.name == where.name) {
             at += p.offset;
             found = true;
@@ -906,65 +913,66 @@ class Decoder {
           problem_ = "unknown parameter " + where.name;
         for (std::size_t i = 0; i < values.size(); ++i) {
           u32 const id = destination(values[i]);
-          Draft& d = emit(op_LD_kernel, D, 0);
+          draft& d = emit(op_LD_kernel, D, 0);
           d.ins.d = id;
           d.ins.kind = kind_of(t, 1);
           d.ins.imm = static_cast<s64>(at + i * static_cast<u64>(size_of(t)));
         }
         return;
       }
-      s = Space::generic;
+      s = memory_space::generic;
     }
     bool const strong =
         has("volatile") || has("relaxed") || has("acquire") || has("release") || has("mmio");
     s64 offset = 0;
     u32 const a = address(where, offset);
-    if (strong && (s == Space::global || s == Space::generic || s == Space::shared)) {
+    if (strong &&
+        (s == memory_space::global || s == memory_space::generic || s == memory_space::shared)) {
       // As an atomic access; a load lets other threads run afterwards, since it may be in a loop
       // that waits.
       for (std::size_t i = 0; i < values.size(); ++i) {
         u32 const id = is_load ? destination(values[i]) : source(values[i], t);
-        Draft& d = emit(op_ATOM, is_load ? D : 0, static_cast<u8>(is_load ? A : A | B));
+        draft& d = emit(op_ATOM, is_load ? D : 0, static_cast<u8>(is_load ? A : A | B));
         d.ins.d = is_load ? id : 0;
         d.ins.b = is_load ? 0 : id;
         d.ins.a = a;
         d.ins.imm = offset + static_cast<s64>(i) * size_of(t);
-        d.ins.kind = static_cast<u16>(
-            (is_load ? static_cast<int>(Atomic::load) : static_cast<int>(Atomic::store)) |
-            (static_cast<int>(s) << 4));
+        d.ins.kind = static_cast<u16>((is_load ? static_cast<int>(atomic_operation::load)
+                                               : static_cast<int>(atomic_operation::store)) |
+                                      (static_cast<int>(s) << 4));
         d.ins.e = static_cast<u32>(t);
         d.ins.f = has("volatile") ? 0 : order();
       }
-      if (is_load && s != Space::shared)
+      if (is_load && s != memory_space::shared)
         emit(op_YIELD, 0, 0);
       return;
     }
-    if (s == Space::constant && !is_load)
+    if (s == memory_space::constant && !is_load)
       problem_ = "a store to constant memory";
     if (values.size() == 1) {
       if (is_load) {
-        Draft& d = emit(load_op(s, t), D, A);
+        draft& d = emit(load_op(s, t), D, A);
         d.ins.d = destination(values[0]);
         d.ins.a = a;
         d.ins.imm = offset;
       } else {
         u32 const v = source(values[0], t);
-        Draft& d = emit(store_op(s, t), 0, A | B);
+        draft& d = emit(store_op(s, t), 0, A | B);
         d.ins.b = v;
         d.ins.a = a;
         d.ins.imm = offset;
       }
       return;
     }
-    if (s == Space::constant)
-      s = Space::global;
+    if (s == memory_space::constant)
+      s = memory_space::global;
     u32 ids[4] = {};
     for (std::size_t i = 0; i < values.size(); ++i)
       ids[i] = is_load ? destination(values[i]) : source(values[i], t);
     u8 const bits = values.size() == 2 ? D | B : D | B | C | E;
-    Op const loads[] = {op_LD_generic_V, op_LD_global_V, op_LD_shared_V, op_LD_local_V};
-    Op const stores[] = {op_ST_generic_V, op_ST_global_V, op_ST_shared_V, op_ST_local_V};
-    Draft& d = emit((is_load ? loads : stores)[static_cast<int>(s)], is_load ? bits : 0,
+    opcode_id const loads[] = {op_LD_generic_V, op_LD_global_V, op_LD_shared_V, op_LD_local_V};
+    opcode_id const stores[] = {op_ST_generic_V, op_ST_global_V, op_ST_shared_V, op_ST_local_V};
+    draft& d = emit((is_load ? loads : stores)[static_cast<int>(s)], is_load ? bits : 0,
                     static_cast<u8>(is_load ? A : A | bits));
     d.ins.a = a;
     d.ins.d = ids[0];
@@ -977,49 +985,49 @@ class Decoder {
   u32 order() const { return has("acquire") ? 1 : has("release") ? 2 : has("acq_rel") ? 3 : 0; }
 
   void atom(bool is_red) {
-    Space const s = space();
-    Type const t = type();
+    memory_space const s = space();
+    ptx_type const t = type();
     std::size_t const at = is_red ? 0 : 1;
     s64 offset = 0;
     u32 const a = address(arg(at), offset);
-    Atomic kind{};
+    atomic_operation kind{};
     if (has("add"))
-      kind = is_float(t) ? Atomic::fadd : Atomic::add;
+      kind = is_float(t) ? atomic_operation::fadd : atomic_operation::add;
     else if (has("min"))
-      kind = Atomic::min;
+      kind = atomic_operation::min;
     else if (has("max"))
-      kind = Atomic::max;
+      kind = atomic_operation::max;
     else if (has("inc"))
-      kind = Atomic::inc;
+      kind = atomic_operation::inc;
     else if (has("dec"))
-      kind = Atomic::dec;
+      kind = atomic_operation::dec;
     else if (has("and"))
-      kind = Atomic::bit_and;
+      kind = atomic_operation::bit_and;
     else if (has("or"))
-      kind = Atomic::bit_or;
+      kind = atomic_operation::bit_or;
     else if (has("xor"))
-      kind = Atomic::bit_xor;
+      kind = atomic_operation::bit_xor;
     else if (has("exch"))
-      kind = Atomic::exch;
+      kind = atomic_operation::exch;
     else if (has("cas"))
-      kind = Atomic::cas;
+      kind = atomic_operation::cas;
     else
       problem_ = "atomic operation";
     if (size_of(t) != 4 && size_of(t) != 8 &&
-        !((kind == Atomic::cas || kind == Atomic::exch) && size_of(t) == 2))
+        !((kind == atomic_operation::cas || kind == atomic_operation::exch) && size_of(t) == 2))
       problem_ = "width";
-    if (is_float(t) && kind != Atomic::fadd)
+    if (is_float(t) && kind != atomic_operation::fadd)
       problem_ = "type";
-    if (kind == Atomic::fadd && t != Type::f32 && t != Type::f64)
+    if (kind == atomic_operation::fadd && t != ptx_type::f32 && t != ptx_type::f64)
       problem_ = "type";
-    if (arg(at + 1).kind == Operand::vector) {
+    if (arg(at + 1).kind == ptx_operand::vector) {
       problem_ = "vector";
       return;
     }
     u32 const b = source(arg(at + 1), t);
-    u32 const c = kind == Atomic::cas ? source(arg(at + 2), t) : 0;
-    Draft& d =
-        emit(op_ATOM, is_red ? 0 : D, static_cast<u8>(kind == Atomic::cas ? A | B | C : A | B));
+    u32 const c = kind == atomic_operation::cas ? source(arg(at + 2), t) : 0;
+    draft& d = emit(op_ATOM, is_red ? 0 : D,
+                    static_cast<u8>(kind == atomic_operation::cas ? A | B | C : A | B));
     u32 const to = is_red ? temporary() : destination(arg(0));
     d.defs = D;
     d.ins.d = to;
@@ -1033,13 +1041,15 @@ class Decoder {
   }
 
   void cvta() {
-    Space const s = space();
+    memory_space const s = space();
     bool const to = has("to");
-    u32 const a = source(arg(1), Type::b64);
-    u64 const window = s == Space::shared ? shared_window : s == Space::local ? local_window : 0;
+    u32 const a = source(arg(1), ptx_type::b64);
+    u64 const window = s == memory_space::shared  ? shared_window
+                       : s == memory_space::local ? local_window
+                                                  : 0;
     if (window == 0)
       return move(destination(arg(0)), a);
-    Draft& d = emit(to ? op_TO_WINDOW : op_ADDI, D, A);
+    draft& d = emit(to ? op_TO_WINDOW : op_ADDI, D, A);
     d.ins.d = destination(arg(0));
     d.ins.a = a;
     d.ins.imm = static_cast<s64>(window);
@@ -1047,24 +1057,24 @@ class Decoder {
 
   // ----- comparisons and conversions -------------------------------------------------------------
 
-  Op comparison(std::string const& c, Type t) {
+  opcode_id comparison(std::string const& c, ptx_type t) {
     static char const* const ordered[] = {"lt", "le", "gt", "ge"};
     static char const* const unsigned_[] = {"lo", "ls", "hi", "hs"};
-    if (t == Type::f32 || t == Type::f64) {
+    if (t == ptx_type::f32 || t == ptx_type::f64) {
       static char const* const names[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
                                           "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
       for (int i = 0; i < 14; ++i) {
         if (c == names[i])
-          return static_cast<Op>((t == Type::f32 ? op_EQ_f32 : op_EQ_f64) + i);
+          return static_cast<opcode_id>((t == ptx_type::f32 ? op_EQ_f32 : op_EQ_f64) + i);
       }
     } else if (is_float(t)) {
     } else if (c == "eq" || c == "ne") {
-      Op const ops[] = {op_EQ_16, op_EQ_32, op_EQ_64, op_NE_16, op_NE_32, op_NE_64};
+      opcode_id const ops[] = {op_EQ_16, op_EQ_32, op_EQ_64, op_NE_16, op_NE_32, op_NE_64};
       return ops[(c == "ne" ? 3 : 0) + (size_of(t) == 2 ? 0 : size_of(t) == 4 ? 1 : 2)];
     } else {
       for (int i = 0; i < 4; ++i) {
         if (c == ordered[i] || c == unsigned_[i]) {
-          return static_cast<Op>(
+          return static_cast<opcode_id>(
               of_type(t, op_LT_u16, op_LT_s16, op_LT_u32, op_LT_s32, op_LT_u64, op_LT_s64) + i);
         }
       }
@@ -1074,28 +1084,28 @@ class Decoder {
   }
   void setp() {
     // setp.cmp[.bool].type p[|q], a, b[, [!]c]
-    Type const t = type();
+    ptx_type const t = type();
     if (has("ftz"))
       problem_ = "ftz";
-    Op const op = comparison(raw_->op[1], t);
+    opcode_id const op = comparison(raw_->op[1], t);
     u32 const a = source(arg(1), t), b = source(arg(2), t);
     char const* const joins[] = {"and", "or", "xor"};
-    Op const join_ops[] = {op_AND, op_OR, op_XOR};
-    Op join = op_NOP;
+    opcode_id const join_ops[] = {op_AND, op_OR, op_XOR};
+    opcode_id join = op_NOP;
     for (int i = 0; i < 3; ++i)
       if (has(joins[i]))
         join = join_ops[i];
     u32 const p = destination(arg(0));
-    u32 const c = join == op_NOP ? 0 : source(arg(3), Type::pred);
+    u32 const c = join == op_NOP ? 0 : source(arg(3), ptx_type::pred);
     u32 const result = join == op_NOP && arg(0).parts.empty() ? p : temporary();
-    Draft& d = emit(op, D, A | B);
+    draft& d = emit(op, D, A | B);
     d.ins.d = result;
     d.ins.a = a;
     d.ins.b = b;
     auto const finish = [&](u32 to, u32 from) {
       if (join == op_NOP)
         return move(to, from);
-      Draft& j = emit(join, D, A | B);
+      draft& j = emit(join, D, A | B);
       j.ins.d = to;
       j.ins.a = from;
       j.ins.b = c;
@@ -1103,7 +1113,7 @@ class Decoder {
     if (!arg(0).parts.empty()) {
       u32 const q = destination(arg(0).parts[0]);
       u32 const opposite = temporary();
-      Draft& n = emit(op_NOTP, D, A);
+      draft& n = emit(op_NOTP, D, A);
       n.ins.d = opposite;
       n.ins.a = result;
       u32 const both = temporary();
@@ -1116,26 +1126,26 @@ class Decoder {
   }
   void set() {
     // set.cmp[.bool].dtype.stype
-    Type const from = type(0), to = type(1);
+    ptx_type const from = type(0), to = type(1);
     if (has("and") || has("or") || has("xor"))
       problem_ = "set with a predicate";
     u32 const a = source(arg(1), from), b = source(arg(2), from);
     u32 const p = temporary();
-    Draft& d = emit(comparison(raw_->op[1], from), D, A | B);
+    draft& d = emit(comparison(raw_->op[1], from), D, A | B);
     d.ins.d = p;
     d.ins.a = a;
     d.ins.b = b;
-    u32 const yes = constant(to == Type::f32 ? std::bit_cast<u32>(1.0f) : 0xffffffffu),
+    u32 const yes = constant(to == ptx_type::f32 ? std::bit_cast<u32>(1.0f) : 0xffffffffu),
               no = constant(0);
-    Draft& s = emit(op_SELP, D, A | B | C);
+    draft& s = emit(op_SELP, D, A | B | C);
     s.ins.d = destination(arg(0));
     s.ins.a = yes;
     s.ins.b = no;
     s.ins.c = p;
   }
   void cvt() {
-    Type const from = type(0), to = type(1);
-    if (to == Type::f16x2 || to == Type::bf16x2 || raw_->operands.size() != 2) {
+    ptx_type const from = type(0), to = type(1);
+    if (to == ptx_type::f16x2 || to == ptx_type::bf16x2 || raw_->operands.size() != 2) {
       problem_ = "packed conversion";
       return;
     }
@@ -1150,21 +1160,21 @@ class Decoder {
       if (size_of(to) > size_of(from) && is_signed(from) && !is_signed(to)) {
         // s8 -> u16 in a 32-bit register: bits above the target are zero.
         u32 const a = source(arg(1), from), r = temporary();
-        Draft& d = emit(width == 1 ? op_SX8 : width == 2 ? op_SX16 : op_SX32, D, A);
+        draft& d = emit(width == 1 ? op_SX8 : width == 2 ? op_SX16 : op_SX32, D, A);
         d.ins.d = r;
         d.ins.a = a;
-        Draft& e = emit(size_of(to) == 2 ? op_ZX16 : size_of(to) == 4 ? op_ZX32 : op_MOV, D, A);
+        draft& e = emit(size_of(to) == 2 ? op_ZX16 : size_of(to) == 4 ? op_ZX32 : op_MOV, D, A);
         e.ins.d = destination(arg(0));
         e.ins.a = r;
         return;
       }
-      Op const zero[] = {op_ZX8, op_ZX16, op_NOP, op_ZX32},
-               sign[] = {op_SX8, op_SX16, op_NOP, op_SX32};
+      opcode_id const zero[] = {op_ZX8, op_ZX16, op_NOP, op_ZX32},
+                      sign[] = {op_SX8, op_SX16, op_NOP, op_SX32};
       return unary(width == 8 ? op_MOV : (extends ? sign : zero)[width - 1], from);
     }
-    if (from == Type::s32 && to == Type::f64)
+    if (from == ptx_type::s32 && to == ptx_type::f64)
       return unary(op_S32_F64, from);
-    if (from == Type::f32 && to == Type::f64 && !has("ftz") && !sat)
+    if (from == ptx_type::f32 && to == ptx_type::f64 && !has("ftz") && !sat)
       return unary(op_F32_F64, from);
     bool const integral = has("rni") || has("rzi") || has("rmi") || has("rpi");
     unary(op_CVT, from);
@@ -1177,7 +1187,7 @@ class Decoder {
 
   void bar() {
     if (has("warp")) {
-      u32 const m = source(arg(0), Type::u32);
+      u32 const m = source(arg(0), ptx_type::u32);
       emit(op_WARPBAR, 0, F).ins.f = m;
       return;
     }
@@ -1189,11 +1199,11 @@ class Decoder {
     }
     std::size_t const first = red ? 1 : 0;
     std::size_t const last = raw_->operands.size() - (red ? 1 : 0);
-    u32 const id = first < last ? source(arg(first), Type::u32) : constant(0);
-    u32 const count = first + 1 < last ? source(arg(first + 1), Type::u32) : constant(0);
-    u32 const p = red ? source(arg(last), Type::pred) : constant(0);
+    u32 const id = first < last ? source(arg(first), ptx_type::u32) : constant(0);
+    u32 const count = first + 1 < last ? source(arg(first + 1), ptx_type::u32) : constant(0);
+    u32 const p = red ? source(arg(last), ptx_type::pred) : constant(0);
     u32 const to = red ? destination(arg(0)) : temporary();
-    Draft& d = emit(op_BAR, D, A | B | C);
+    draft& d = emit(op_BAR, D, A | B | C);
     d.ins.d = to;
     d.ins.a = id;
     d.ins.b = count;
@@ -1208,9 +1218,9 @@ class Decoder {
   }
 
   void call() {
-    Operand const& o = arg(0);
+    ptx_operand const& o = arg(0);
     if (o.name == "vprintf" || o.name == "__assertfail") {
-      Draft& d = emit(o.name == "vprintf" ? op_PRINTF : op_ASSERT, 0, 0);
+      draft& d = emit(o.name == "vprintf" ? op_PRINTF : op_ASSERT, 0, 0);
       u32 at[2] = {};
       int n = 0;
       for (std::size_t i = 0; i < raw_->call_params.size(); i += 3) {
@@ -1221,8 +1231,8 @@ class Decoder {
       prints_.push_back(drafts_.size() - 1);
       return;
     }
-    CallSite site;
-    if (o.kind == Operand::symbol) {
+    call_site site;
+    if (o.kind == ptx_operand::symbol) {
       auto const at = f_.module->functions.find(o.name);
       if (at == f_.module->functions.end() || !at->second->has_body) {
         problem_ = "call of " + o.name + ", which has no body";
@@ -1261,10 +1271,10 @@ class Decoder {
       (is_result ? site.results : site.arguments).push_back({from, static_cast<u32>(offset), size});
     }
     if (site.callee != nullptr) {
-      Draft& d = emit(op_CALL, 0, 0);
+      draft& d = emit(op_CALL, 0, 0);
       d.ins.imm = static_cast<s64>(f_.calls.size());
     } else {
-      Draft& d = emit(op_CALL_INDIRECT, 0, A);
+      draft& d = emit(op_CALL_INDIRECT, 0, A);
       d.ins.a = static_cast<u32>(o.reg_id);
       d.ins.imm = static_cast<s64>(f_.calls.size());
     }
@@ -1274,7 +1284,7 @@ class Decoder {
   // ----- places of registers ---------------------------------------------------------------------
 
   template <class Visit>
-  static void fields(Draft& d, u8 which, Visit visit) {
+  static void fields(draft& d, u8 which, Visit visit) {
     u32* const all[] = {&d.ins.d, &d.ins.a, &d.ins.b, &d.ins.c, &d.ins.e, &d.ins.f};
     for (int i = 0; i < 6; ++i) {
       if (which & (1 << i))
@@ -1315,7 +1325,7 @@ class Decoder {
     begin.push_back(n);
     std::vector<std::vector<u32>> next(blocks);
     for (std::size_t b = 0; b < blocks; ++b) {
-      Draft const& last = drafts_[begin[b + 1] - 1];
+      draft const& last = drafts_[begin[b + 1] - 1];
       u16 const op = last.ins.op;
       if (op == op_BRX) {
         for (int const t : f_.tables[static_cast<std::size_t>(last.ins.imm)])
@@ -1407,7 +1417,7 @@ class Decoder {
       std::push_heap(active.begin(), active.end(), later);
     }
     u32 const constants = static_cast<u32>(f_.constants.size());
-    for (Draft& d : drafts_) {
+    for (draft& d : drafts_) {
       fields(d, static_cast<u8>(d.defs | d.uses), [&](u32& r) {
         r = 8 * (r & constant_bit ? r & ~constant_bit : constants + place[r]);
       });
@@ -1424,14 +1434,14 @@ class Decoder {
       drafts_[at].ins.imm =
           static_cast<s64>(((v & 0xffffffff) + f_.area) | ((v >> 32) + f_.area) << 32);
     }
-    for (CallSite& site : f_.calls) {
+    for (call_site& site : f_.calls) {
       for (auto* list : {&site.arguments, &site.results}) {
         for (auto& move : *list)
           move.from += f_.area;
       }
     }
     u64 deepest = 0, local = 0;
-    for (CallSite const& site : f_.calls) {
+    for (call_site const& site : f_.calls) {
       if (site.callee != nullptr) {
         deepest = std::max(deepest, site.callee->stack_bytes);
         local = std::max(local, site.callee->local_stack);
@@ -1440,15 +1450,15 @@ class Decoder {
     f_.local_bytes = (f_.local_bytes + 15) / 16 * 16;
     f_.stack_bytes = f_.frame_bytes + deepest + (recursive_ || indirect_ ? 1 << 20 : 0);
     f_.local_stack = f_.local_bytes + local + (recursive_ || indirect_ ? 1 << 16 : 0);
-    for (Draft const& d : drafts_) {
+    for (draft const& d : drafts_) {
       f_.code.push_back(d.ins);
       f_.sources.emplace_back(d.file, d.line);
     }
   }
 
-  Function& f_;
-  RawInstruction const* raw_ = nullptr;
-  std::vector<Draft> drafts_;
+  ptx_function& f_;
+  raw_instruction const* raw_ = nullptr;
+  std::vector<draft> drafts_;
   std::size_t first_ = 0;
   u32 regs_ = 0;
   std::unordered_map<u64, u32> constant_ids_;
@@ -1461,16 +1471,16 @@ class Decoder {
 
 }  // namespace
 
-void decode(Function& f) {
+void decode(ptx_function& f) {
   if (f.decoded || f.decoding)
     return;
   f.decoding = true;
-  Decoder(f).run();
+  decoder(f).run();
   f.decoding = false;
   f.decoded = true;
 }
 
-int static_shared(Function const& f) {
+int static_shared(ptx_function const& f) {
   return static_cast<int>(f.module->shared_bytes + f.shared_bytes);
 }
 

@@ -32,20 +32,20 @@ __extension__ typedef __int128 s128;
 
 // ----- settings (environment variables, README.md) -----------------------------------------------
 
-struct Settings {
+struct emulator_settings {
   u64 seed = 0;      ///< PTXEMU_SEED: 0 runs threads in order
   u64 preempt = 0;   ///< PTXEMU_PREEMPT: a thread is interrupted every n memory accesses on average
   int resident = 1;  ///< PTXEMU_RESIDENT: blocks that run at the same time
   bool race = false;  ///< PTXEMU_RACECHECK
   bool init = false;  ///< PTXEMU_INITCHECK
   bool lazy = true;   ///< PTXEMU_STREAMS=lazy|eager
-  enum class Fresh : u8 {
+  enum class fresh_memory : u8 {
     pattern,
     zero,
     random,
     stale
-  } fresh = Fresh::pattern;  ///< PTXEMU_FRESH: contents of fresh memory
-  bool leaks = false;        ///< PTXEMU_LEAKCHECK
+  } fresh = fresh_memory::pattern;  ///< PTXEMU_FRESH: contents of fresh memory
+  bool leaks = false;               ///< PTXEMU_LEAKCHECK
   bool elsewhere =
       false;  ///< PTXEMU_ELSEWHERE: two devices; another one is current after a stream was made
   bool graphs_elsewhere =
@@ -59,12 +59,12 @@ struct Settings {
   int shared_optin = 227 * 1024;
   bool cooperative = true;
 };
-extern Settings settings;
+extern emulator_settings settings;
 void read_settings();
 
 // ----- PTX ---------------------------------------------------------------------------------------
 
-enum class Type : u8 {
+enum class ptx_type : u8 {
   none,
   pred,
   b8,
@@ -87,45 +87,45 @@ enum class Type : u8 {
   f16x2,
   bf16x2
 };
-int size_of(Type);
-Type type_named(std::string_view);  // without the dot; none if it is no type
-inline bool is_signed(Type t) { return t >= Type::s8 && t <= Type::s64; }
-inline bool is_float(Type t) { return t >= Type::f16; }
+int size_of(ptx_type);
+ptx_type type_named(std::string_view);  // without the dot; none if it is no type
+inline bool is_signed(ptx_type t) { return t >= ptx_type::s8 && t <= ptx_type::s64; }
+inline bool is_float(ptx_type t) { return t >= ptx_type::f16; }
 
-enum class Space : u8 { generic, global, shared, local, constant, param };
+enum class memory_space : u8 { generic, global, shared, local, constant, param };
 
 /// Variable of a module or a function.
-struct Variable {
+struct ptx_variable {
   std::string name;
-  Space space = Space::global;
+  memory_space space = memory_space::global;
   u64 size = 0, align = 1;
   bool is_extern = false;
   u64 address = 0;        ///< host address, or offset in shared or local memory
   std::vector<u8> bytes;  ///< initializer
-  struct Reference {
+  struct symbol_reference {
     u64 offset;
     std::string symbol;
     u64 addend;
     bool generic;
   };
-  std::vector<Reference> references;  ///< addresses in the initializer
+  std::vector<symbol_reference> references;  ///< addresses in the initializer
 };
 
-struct Operand {
-  enum Kind : u8 { none, reg, imm, symbol, special, vector, address, sink } kind = none;
+struct ptx_operand {
+  enum kind_code : u8 { none, reg, imm, symbol, special, vector, address, sink } kind = none;
   int reg_id = -1;  ///< reg; base of address
-  Type reg_type = Type::none;
+  ptx_type reg_type = ptx_type::none;
   bool negated = false;  ///< !p
   u64 value = 0;         ///< imm; offset of address
   bool is_float_imm = false;
   int float_bits = 0;
-  std::string name;            ///< symbol, special
-  std::vector<Operand> parts;  ///< vector; second destination of a|b
+  std::string name;                ///< symbol, special
+  std::vector<ptx_operand> parts;  ///< vector; second destination of a|b
 };
 
-struct RawInstruction {
+struct raw_instruction {
   std::vector<std::string> op;  ///< parts between dots
-  std::vector<Operand> operands;
+  std::vector<ptx_operand> operands;
   int guard = -1;
   bool guard_negated = false;
   u32 line = 0;  ///< of the PTX
@@ -134,16 +134,16 @@ struct RawInstruction {
       call_params;  ///< call: place, size and whether it is a result, of each .param variable
 };
 
-struct Param {
+struct ptx_parameter {
   std::string name;
   u64 size, align, offset;
 };
 
-struct Function;
-struct Module;
+struct ptx_function;
+struct ptx_module;
 
 /// Decoded instruction: operands are byte offsets in the frame of a function's call.
-struct Ins {
+struct decoded_instruction {
   u16 op = 0;
   u16 kind = 0;  ///< meaning depends on op
   u32 d = 0, a = 0, b = 0, c = 0, e = 0, f = 0;
@@ -151,57 +151,57 @@ struct Ins {
   s64 imm = 0;
 };
 
-struct CallSite {
-  Function* callee = nullptr;  ///< null: indirect
-  struct Move {
+struct call_site {
+  ptx_function* callee = nullptr;  ///< null: indirect
+  struct register_move {
     u32 from, to, size;
   };
-  std::vector<Move> arguments, results;
+  std::vector<register_move> arguments, results;
 };
 
-struct Function {
-  Module* module = nullptr;
+struct ptx_function {
+  ptx_module* module = nullptr;
   std::string name;
   bool is_entry = false, has_body = false;
-  std::vector<Param> params, results;
+  std::vector<ptx_parameter> params, results;
   u64 param_bytes = 0;
   int max_threads = 0;  ///< .maxntid
-  std::vector<Type> regs;
-  std::vector<RawInstruction> raw;
+  std::vector<ptx_type> regs;
+  std::vector<raw_instruction> raw;
   std::unordered_map<std::string, int> labels;
   std::map<std::string, std::vector<std::string>> branch_targets;
   u64 local_bytes = 0;
   u64 shared_bytes = 0;
-  std::unordered_map<std::string, Variable> locals;  ///< .local and .shared variables
-  u32 formal_bytes = 0;                              ///< results and parameters of a .func
+  std::unordered_map<std::string, ptx_variable> locals;  ///< .local and .shared variables
+  u32 formal_bytes = 0;                                  ///< results and parameters of a .func
   u32 area_bytes = 0;  ///< these and the .param variables of its calls
   // decoded
   bool decoded = false, decoding = false;
-  std::vector<Ins> code;
+  std::vector<decoded_instruction> code;
   std::vector<std::pair<u32, u32>> sources;  ///< file and line of each instruction
   std::vector<u64> constants;
-  std::vector<CallSite> calls;
+  std::vector<call_site> calls;
   std::vector<std::vector<int>> tables;
   std::vector<std::string> messages;
   u32 frame_bytes = 0, area = 0;
   u64 stack_bytes = 0, local_stack = 0;  ///< with calls
 };
 
-struct Module {
+struct ptx_module {
   std::string text;
   std::vector<std::string_view> lines;
-  std::unordered_map<std::string, std::unique_ptr<Function>> functions;
-  std::map<std::string, Variable> variables;
+  std::unordered_map<std::string, std::unique_ptr<ptx_function>> functions;
+  std::map<std::string, ptx_variable> variables;
   std::map<u32, std::string> files;
   u64 shared_bytes = 0;  ///< of .shared variables outside of kernels
   bool loaded = false;
 };
 
-std::unique_ptr<Module> parse_ptx(std::string text);
+std::unique_ptr<ptx_module> parse_ptx(std::string text);
 /// Assigns addresses to the variables of a module and fills them.
-void load(Module&);
+void load(ptx_module&);
 /// Decodes a function and all it calls.
-void decode(Function&);
+void decode(ptx_function&);
 /// Returns the PTX of a fat binary; empty if it has none.
 std::vector<std::string> ptx_of_fatbin(void const* image);
 
@@ -211,19 +211,19 @@ std::vector<std::string> ptx_of_fatbin(void const* image);
 inline constexpr u64 arena_size = u64{1} << 36;
 extern u8* arena;
 extern u8* shadow;
-struct Allocation {
+struct device_allocation {
   u64 size = 0;
-  enum Kind : u8 { device, managed, pinned, variable, graph } kind = device;
+  enum kind_code : u8 { device, managed, pinned, variable, graph } kind = device;
   u64 number = 0;  ///< of the allocation: 1, 2, ...
 };
-extern std::map<u64, Allocation>& allocations;
+extern std::map<u64, device_allocation>& allocations;
 void init_memory();
-void* allocate(u64 bytes, Allocation::Kind kind);
+void* allocate(u64 bytes, device_allocation::kind_code kind);
 bool release(void* pointer);
 /// Makes memory of a graph valid, with fresh contents, or invalid.
 void set_valid(void* pointer, bool valid);
 /// The allocation with this address, or null.
-std::pair<u64 const, Allocation> const* find_allocation(void const* pointer);
+std::pair<u64 const, device_allocation> const* find_allocation(void const* pointer);
 inline bool in_arena(void const* p) {
   return static_cast<u64>(static_cast<u8 const*>(p) - arena) < arena_size;
 }
@@ -239,32 +239,32 @@ inline constexpr u64 shared_base = 1024;  ///< offset of the first shared variab
 
 // ----- execution ---------------------------------------------------------------------------------
 
-struct Dim {
+struct extents {
   u32 x, y, z;
 };
-struct Launch {
-  Function* kernel = nullptr;
-  Dim grid{}, block{};
+struct launch_request {
+  ptx_function* kernel = nullptr;
+  extents grid{}, block{};
   u64 shared = 0;
   bool cooperative = false;
   std::vector<u8> params;
 };
 /// Runs a kernel to its end.
-void execute(Launch const&);
+void execute(launch_request const&);
 /// `total_path` sums the instructions of the longest thread of every launch.
 extern u64 total_instructions, total_launches, total_path;
 /// Reports device memory that is still allocated.
 void report_leaks();
 /// Runs all work that streams still hold.
 void finish_streams();
-int static_shared(Function const&);
+int static_shared(ptx_function const&);
 
 std::string demangled(std::string const&);
 
 /// xorshift generator
-struct Random {
+struct random_numbers {
   u64 state;
-  explicit Random(u64 seed) : state(seed * 0x9e3779b97f4a7c15u + 0x1234567u) {
+  explicit random_numbers(u64 seed) : state(seed * 0x9e3779b97f4a7c15u + 0x1234567u) {
     next();
     next();
   }
@@ -276,6 +276,6 @@ struct Random {
   }
   u64 below(u64 n) { return n == 0 ? 0 : (next() >> 11) % n; }
 };
-extern Random random_source;
+extern random_numbers random_source;
 
 }  // namespace emu

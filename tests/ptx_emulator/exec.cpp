@@ -19,61 +19,61 @@
 namespace emu {
 
 u64 total_instructions = 0, total_launches = 0, total_path = 0;
-Random random_source{0};
+random_numbers random_source{0};
 
 namespace {
 
-enum class Stop : u8 { exit, warp, block, yield };
-enum class State : u8 { ready, at_warp, at_block, done };
+enum class stop_reason : u8 { exit, warp, block, yield };
+enum class thread_status : u8 { ready, at_warp, at_block, done };
 
-struct Block;
+struct block_state;
 
-struct Call {
-  Ins const* back;
+struct call_frame {
+  decoded_instruction const* back;
   u8* frame;
-  Function* function;
+  ptx_function* function;
   u64 local_at;
-  CallSite const* site;
+  call_site const* site;
 };
 
-struct Thread {
-  Ins const* ip = nullptr;
+struct ptx_thread {
+  decoded_instruction const* ip = nullptr;
   u8* frame = nullptr;
-  Function* function = nullptr;
+  ptx_function* function = nullptr;
   u64 local_at = 0;
-  Block* block = nullptr;
+  block_state* block = nullptr;
   u32 lane = 0, warp = 0, id = 0;
-  Dim tid{};
-  State state = State::ready;
+  extents tid{};
+  thread_status state = thread_status::ready;
   u32 carry = 0;
   u32 clock = 0;
   u64 count = 0;  ///< instructions
-  std::vector<Call> calls;
+  std::vector<call_frame> calls;
   u8 *stack = nullptr, *local = nullptr;
 };
 
-struct Warp {
+struct ptx_warp {
   u32 first = 0, lanes = 0;
   u32 alive = 0, waiting = 0;
   std::vector<u32> known;  ///< [32][32]: up to when a lane knows what another one did
 };
 
-struct Barrier {
+struct block_barrier {
   u32 arrived = 0, expected = 0;
   u32 sum = 0;  ///< threads with a true predicate
 };
 
-struct LaunchState;
+struct launch_state;
 
-struct Block {
-  Launch const* launch = nullptr;
-  LaunchState* state = nullptr;
-  Dim id{};
+struct block_state {
+  launch_request const* launch = nullptr;
+  launch_state* state = nullptr;
+  extents id{};
   u32 index = 0;
   u64 slot = 0;  ///< in the cells of the race checker for shared memory
-  std::vector<Thread> threads;
-  std::vector<Warp> warps;
-  Barrier barriers[16];
+  std::vector<ptx_thread> threads;
+  std::vector<ptx_warp> warps;
+  block_barrier barriers[16];
   u32 alive = 0;
   u32 started = 0, barrier_time = 0;
   std::vector<u8> shared, shared_written;
@@ -82,14 +82,14 @@ struct Block {
 
 /// What the race checker knows of a byte: the last write and the last reads by two threads. Bit 31
 /// of a thread: the access was atomic or volatile.
-struct Cell {
+struct shadow_cell {
   u32 writer, write_time;
   u32 reader[2], read_time[2];
 };
 constexpr u32 strong_bit = 0x80000000u;
 
-struct LaunchState {
-  Launch const* launch = nullptr;
+struct launch_state {
+  launch_request const* launch = nullptr;
   u32 started = 0;       ///< time
   u32 grid_time = 0;     ///< of the last grid barrier
   u64 shared_bytes = 0;  ///< static and dynamic
@@ -100,18 +100,18 @@ struct LaunchState {
 u32 now = 1;  // time of the race checker: grows with every barrier
 u64 countdown = 0;
 u8* race_cells = nullptr;
-auto& shared_cells = *new std::vector<Cell>;
+auto& shared_cells = *new std::vector<shadow_cell>;
 int findings = 0;
 u64 grid_workspace = 0;
-Ins const* last_reported[64];
+decoded_instruction const* last_reported[64];
 
 // ----- messages ----------------------------------------------------------------------------------
 
-std::string where(Thread const& t, Ins const& i) {
-  Function const& f = *t.function;
+std::string where(ptx_thread const& t, decoded_instruction const& i) {
+  ptx_function const& f = *t.function;
   char buffer[400];
   std::string text;
-  Block const& b = *t.block;
+  block_state const& b = *t.block;
   std::snprintf(buffer, sizeof buffer, "block (%u,%u,%u) thread (%u,%u,%u) of ", b.id.x, b.id.y,
                 b.id.z, t.tid.x, t.tid.y, t.tid.z);
   text += buffer;
@@ -130,10 +130,11 @@ std::string where(Thread const& t, Ins const& i) {
   return text;
 }
 
-[[noreturn]] void bad(Thread const& t, Ins const& i, char const* what) {
+[[noreturn]] void bad(ptx_thread const& t, decoded_instruction const& i, char const* what) {
   die("%s\n  %s", what, where(t, i).c_str());
 }
-[[noreturn]] void bad_address(Thread const& t, Ins const& i, u64 address, char const* what) {
+[[noreturn]] void bad_address(ptx_thread const& t, decoded_instruction const& i, u64 address,
+                              char const* what) {
   std::string near;
   auto at = allocations.upper_bound(address);
   if (at != allocations.begin()) {
@@ -145,8 +146,8 @@ std::string where(Thread const& t, Ins const& i) {
       address >> 48 == 0 ? near.c_str() : "", where(t, i).c_str());
 }
 /// Reports a finding of a checker, once per instruction.
-void report(Thread const& t, Ins const& i, std::string const& what) {
-  for (Ins const* const reported : last_reported)
+void report(ptx_thread const& t, decoded_instruction const& i, std::string const& what) {
+  for (decoded_instruction const* const reported : last_reported)
     if (reported == &i)
       return;
   last_reported[findings % 64] = &i;
@@ -154,8 +155,8 @@ void report(Thread const& t, Ins const& i, std::string const& what) {
     std::fprintf(stderr, "ptxemu: %s\n  %s\n", what.c_str(), where(t, i).c_str());
 }
 
-struct Summary {
-  ~Summary() {
+struct launch_summary {
+  ~launch_summary() {
     if (settings.leaks) {
       finish_streams();
       report_leaks();
@@ -373,7 +374,7 @@ X& operand(u8* frame, u32 at) {
   return *reinterpret_cast<X*>(frame + at);
 }
 
-void carry(Ins const& i, u8* R, u32& flag) {
+void carry(decoded_instruction const& i, u8* R, u32& flag) {
   bool const wide = i.imm & 1, in = i.imm & 2, out = i.imm & 4, is_signed = i.imm & 8;
   u64 const mask = wide ? ~u64{0} : 0xffffffffu;
   u64 const a = operand<u64>(R, i.a) & mask, b = operand<u64>(R, i.b) & mask,
@@ -386,11 +387,11 @@ void carry(Ins const& i, u8* R, u32& flag) {
     result = static_cast<u64>(s) & mask;
     next = static_cast<u32>(s >> (wide ? 64 : 32)) & 1;
   };
-  switch (static_cast<Carry>(i.kind)) {
-    case Carry::add:
+  switch (static_cast<carry_kind>(i.kind)) {
+    case carry_kind::add:
       sum(a, b);
       break;
-    case Carry::sub: {
+    case carry_kind::sub: {
       // As the hardware does: a + ~b + carry. The carry is the opposite of a borrow; nvcc's
       // division of 128-bit integers reads it by addc after subc.cc.
       u128 const s = u128{a} + (~b & mask) + (in ? flag : 1);
@@ -398,10 +399,10 @@ void carry(Ins const& i, u8* R, u32& flag) {
       next = static_cast<u32>(s >> (wide ? 64 : 32)) & 1;
       break;
     }
-    case Carry::madlo:
+    case carry_kind::madlo:
       sum((a * b) & mask, c);
       break;
-    case Carry::madhi: {
+    case carry_kind::madhi: {
       u64 high = 0;
       if (wide) {
         high = is_signed ? static_cast<u64>((s128{static_cast<s64>(a)} * static_cast<s64>(b)) >> 64)
@@ -419,13 +420,13 @@ void carry(Ins const& i, u8* R, u32& flag) {
     flag = next;
 }
 
-int mode_of(Rounding r) {
+int mode_of(rounding_mode r) {
   switch (r) {
-    case Rounding::zero:
+    case rounding_mode::zero:
       return FE_TOWARDZERO;
-    case Rounding::down:
+    case rounding_mode::down:
       return FE_DOWNWARD;
-    case Rounding::up:
+    case rounding_mode::up:
       return FE_UPWARD;
     default:
       return FE_TONEAREST;
@@ -433,7 +434,8 @@ int mode_of(Rounding r) {
 }
 
 template <class X>
-__attribute__((noinline, optimize("rounding-math"))) void float_slow_of(Ins const& i, u8* R) {
+__attribute__((noinline, optimize("rounding-math"))) void float_slow_of(
+    decoded_instruction const& i, u8* R) {
   X volatile a = operand<X>(R, i.a), b = operand<X>(R, i.b), c = operand<X>(R, i.c);
   auto const flush = [&](X x) {
     return (i.imm & 64) && std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(X{0}, x) : x;
@@ -442,63 +444,63 @@ __attribute__((noinline, optimize("rounding-math"))) void float_slow_of(Ins cons
   b = flush(b);
   c = flush(c);
   X volatile r = 0;
-  std::fesetround(mode_of(static_cast<Rounding>(i.imm & 3)));
-  switch (static_cast<Slow>(i.kind)) {
-    case Slow::add:
+  std::fesetround(mode_of(static_cast<rounding_mode>(i.imm & 3)));
+  switch (static_cast<slow_operation>(i.kind)) {
+    case slow_operation::add:
       r = a + b;
       break;
-    case Slow::sub:
+    case slow_operation::sub:
       r = a - b;
       break;
-    case Slow::mul:
+    case slow_operation::mul:
       r = a * b;
       break;
-    case Slow::div:
+    case slow_operation::div:
       r = a / b;
       break;
-    case Slow::fma:
+    case slow_operation::fma:
       r = std::fma(static_cast<X>(a), static_cast<X>(b), static_cast<X>(c));
       break;
-    case Slow::sqrt:
+    case slow_operation::sqrt:
       r = std::sqrt(static_cast<X>(a));
       break;
-    case Slow::rcp:
+    case slow_operation::rcp:
       r = X{1} / a;
       break;
-    case Slow::rsqrt:
+    case slow_operation::rsqrt:
       r = static_cast<X>(1 / std::sqrt(static_cast<double>(a)));
       break;
-    case Slow::sin:
+    case slow_operation::sin:
       r = static_cast<X>(std::sin(static_cast<double>(a)));
       break;
-    case Slow::cos:
+    case slow_operation::cos:
       r = static_cast<X>(std::cos(static_cast<double>(a)));
       break;
-    case Slow::ex2:
+    case slow_operation::ex2:
       r = static_cast<X>(std::exp2(static_cast<double>(a)));
       break;
-    case Slow::lg2:
+    case slow_operation::lg2:
       r = static_cast<X>(std::log2(static_cast<double>(a)));
       break;
-    case Slow::tanh:
+    case slow_operation::tanh:
       r = static_cast<X>(std::tanh(static_cast<double>(a)));
       break;
-    case Slow::min_nan:
+    case slow_operation::min_nan:
       r = a != a || b != b ? std::numeric_limits<X>::quiet_NaN() : least<X>(a, b);
       break;
-    case Slow::max_nan:
+    case slow_operation::max_nan:
       r = a != a || b != b ? std::numeric_limits<X>::quiet_NaN() : greatest<X>(a, b);
       break;
-    case Slow::min:
+    case slow_operation::min:
       r = least<X>(a, b);
       break;
-    case Slow::max:
+    case slow_operation::max:
       r = greatest<X>(a, b);
       break;
-    case Slow::abs:
+    case slow_operation::abs:
       r = std::fabs(static_cast<X>(a));
       break;
-    case Slow::neg:
+    case slow_operation::neg:
       r = -a;
       break;
   }
@@ -509,14 +511,14 @@ __attribute__((noinline, optimize("rounding-math"))) void float_slow_of(Ins cons
     v = v != v ? X{0} : std::min(std::max(v, X{0}), X{1});
   operand<u64>(R, i.d) = bits_of(v);
 }
-void float_slow(Ins const& i, u8* R) {
+void float_slow(decoded_instruction const& i, u8* R) {
   if (i.imm & 16) {
     float_slow_of<double>(i, R);
   } else {
     float_slow_of<float>(i, R);
   }
 }
-u32 test_float(Ins const& i, u8* R) {
+u32 test_float(decoded_instruction const& i, u8* R) {
   double const v = i.imm ? operand<double>(R, i.a) : 0;
   float const f = operand<float>(R, i.a);
   int const kind = i.imm ? std::fpclassify(v) : std::fpclassify(f);
@@ -547,7 +549,7 @@ float half_to_float(u16 h) {
   return sign != 0 ? -magnitude : magnitude;
 }
 /// Rounds to a format with so many bits of fraction and of exponent.
-u16 to_small(double x, int fraction_bits, int exponent_bits, Rounding rounding) {
+u16 to_small(double x, int fraction_bits, int exponent_bits, rounding_mode rounding) {
   u32 const sign = std::signbit(x) ? 1u << 15 : 0;
   int const bias = (1 << (exponent_bits - 1)) - 1;
   u32 const infinity = static_cast<u32>((1 << exponent_bits) - 1) << fraction_bits;
@@ -564,15 +566,15 @@ u16 to_small(double x, int fraction_bits, int exponent_bits, Rounding rounding) 
   double const rest = scaled - whole;
   bool up = false;
   switch (rounding) {
-    case Rounding::nearest:
+    case rounding_mode::nearest:
       up = rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) == 1);
       break;
-    case Rounding::zero:
+    case rounding_mode::zero:
       break;
-    case Rounding::down:
+    case rounding_mode::down:
       up = sign != 0 && rest > 0;
       break;
-    case Rounding::up:
+    case rounding_mode::up:
       up = sign == 0 && rest > 0;
       break;
   }
@@ -580,46 +582,47 @@ u16 to_small(double x, int fraction_bits, int exponent_bits, Rounding rounding) 
   // Adding the exponent to the fraction with its hidden bit carries by itself.
   u64 bits = value + (static_cast<u64>(e + bias - 1) << fraction_bits);
   if (bits >= infinity) {
-    bool const saturates = rounding == Rounding::zero ||
-                           (rounding == Rounding::down && sign == 0) ||
-                           (rounding == Rounding::up && sign != 0);
+    bool const saturates = rounding == rounding_mode::zero ||
+                           (rounding == rounding_mode::down && sign == 0) ||
+                           (rounding == rounding_mode::up && sign != 0);
     bits = saturates ? infinity - 1 : infinity;
   }
   return static_cast<u16>(sign | bits);
 }
 
-__attribute__((noinline, optimize("rounding-math"))) void convert(Ins const& i, u8* R) {
-  Type const from = static_cast<Type>(i.kind & 31), to = static_cast<Type>(i.kind >> 5);
-  Rounding const rounding = static_cast<Rounding>(i.imm & 3);
+__attribute__((noinline, optimize("rounding-math"))) void convert(decoded_instruction const& i,
+                                                                  u8* R) {
+  ptx_type const from = static_cast<ptx_type>(i.kind & 31), to = static_cast<ptx_type>(i.kind >> 5);
+  rounding_mode const rounding = static_cast<rounding_mode>(i.imm & 3);
   bool const sat = i.imm & 32, ftz = i.imm & 64, integral = i.imm & 128;
   u64& d = operand<u64>(R, i.d);
   if (is_float(from)) {
     double v = 0;
     switch (from) {
-      case Type::f32:
+      case ptx_type::f32:
         v = operand<float>(R, i.a);
         break;
-      case Type::f64:
+      case ptx_type::f64:
         v = operand<double>(R, i.a);
         break;
-      case Type::f16:
+      case ptx_type::f16:
         v = half_to_float(operand<u16>(R, i.a));
         break;
-      case Type::bf16:
+      case ptx_type::bf16:
         v = std::bit_cast<float>(u32{operand<u16>(R, i.a)} << 16);
         break;
       default:
         die("cvt from an unknown type");
     }
-    if (ftz && from == Type::f32 && std::fpclassify(operand<float>(R, i.a)) == FP_SUBNORMAL)
+    if (ftz && from == ptx_type::f32 && std::fpclassify(operand<float>(R, i.a)) == FP_SUBNORMAL)
       v = std::copysign(0.0, v);
     auto const whole = [&](double x) {
       switch (rounding) {
-        case Rounding::zero:
+        case rounding_mode::zero:
           return std::trunc(x);
-        case Rounding::down:
+        case rounding_mode::down:
           return std::floor(x);
-        case Rounding::up:
+        case rounding_mode::up:
           return std::ceil(x);
         default:
           return std::nearbyint(x);
@@ -629,7 +632,7 @@ __attribute__((noinline, optimize("rounding-math"))) void convert(Ins const& i, 
       double const w = whole(v);
       int const bits = 8 * size_of(to);
       if (v != v) {
-        d = from == Type::f64 || bits == 64 ? u64{1} << (bits - 1) : 0;
+        d = from == ptx_type::f64 || bits == 64 ? u64{1} << (bits - 1) : 0;
       } else if (is_signed(to)) {
         double const limit = std::ldexp(1.0, bits - 1);
         s64 const r = w >= limit   ? static_cast<s64>((u64{1} << (bits - 1)) - 1)
@@ -649,12 +652,12 @@ __attribute__((noinline, optimize("rounding-math"))) void convert(Ins const& i, 
     if (sat)
       v = v != v ? 0 : std::min(std::max(v, 0.0), 1.0);
     switch (to) {
-      case Type::f64:
+      case ptx_type::f64:
         d = bits_of(v);
         return;
-      case Type::f32: {
+      case ptx_type::f32: {
         double volatile x = v;
-        std::fesetround(mode_of(integral ? Rounding::nearest : rounding));
+        std::fesetround(mode_of(integral ? rounding_mode::nearest : rounding));
         float volatile r = static_cast<float>(x);
         std::fesetround(FE_TONEAREST);
         float f = canonical(static_cast<float>(r));
@@ -663,10 +666,10 @@ __attribute__((noinline, optimize("rounding-math"))) void convert(Ins const& i, 
         d = bits_of(f);
         return;
       }
-      case Type::f16:
+      case ptx_type::f16:
         d = to_small(v, 10, 5, rounding);
         return;
-      case Type::bf16:
+      case ptx_type::bf16:
         d = to_small(v, 7, 8, rounding);
         return;
       default:
@@ -674,10 +677,10 @@ __attribute__((noinline, optimize("rounding-math"))) void convert(Ins const& i, 
     }
   }
   // From integers
-  s64 const s = from == Type::s8    ? operand<s8>(R, i.a)
-                : from == Type::s16 ? operand<s16>(R, i.a)
-                : from == Type::s32 ? operand<s32>(R, i.a)
-                                    : operand<s64>(R, i.a);
+  s64 const s = from == ptx_type::s8    ? operand<s8>(R, i.a)
+                : from == ptx_type::s16 ? operand<s16>(R, i.a)
+                : from == ptx_type::s32 ? operand<s32>(R, i.a)
+                                        : operand<s64>(R, i.a);
   u64 const u = size_of(from) == 1   ? operand<u8>(R, i.a)
                 : size_of(from) == 2 ? operand<u16>(R, i.a)
                 : size_of(from) == 4 ? operand<u32>(R, i.a)
@@ -688,19 +691,19 @@ __attribute__((noinline, optimize("rounding-math"))) void convert(Ins const& i, 
     std::fesetround(mode_of(rounding));
     double volatile wide = 0;
     float volatile narrow = 0;
-    if (to == Type::f64) {
+    if (to == ptx_type::f64) {
       wide = is_signed(from) ? static_cast<double>(vs) : static_cast<double>(vu);
-    } else if (to == Type::f32) {
+    } else if (to == ptx_type::f32) {
       narrow = is_signed(from) ? static_cast<float>(vs) : static_cast<float>(vu);
     }
     std::fesetround(FE_TONEAREST);
-    if (to == Type::f64) {
+    if (to == ptx_type::f64) {
       d = bits_of(static_cast<double>(wide));
-    } else if (to == Type::f32) {
+    } else if (to == ptx_type::f32) {
       d = bits_of(static_cast<float>(narrow));
     } else if (size_of(from) <= 4) {
       double const v = is_signed(from) ? static_cast<double>(s) : static_cast<double>(u);
-      d = to == Type::f16 ? to_small(v, 10, 5, rounding) : to_small(v, 7, 8, rounding);
+      d = to == ptx_type::f16 ? to_small(v, 10, 5, rounding) : to_small(v, 7, 8, rounding);
     } else {
       die("cvt of 64-bit integers to a small float");
     }
@@ -740,14 +743,16 @@ void extend_into(u64& to, u8 const* p, u16 kind) {
 
 // ----- races -------------------------------------------------------------------------------------
 
-enum class Access : u8 { read, write };
-constexpr Access read_access = Access::read, write_access = Access::write;
+enum class access_kind : u8 { read, write };
+constexpr access_kind read_access = access_kind::read, write_access = access_kind::write;
 
-u32 thread_in_launch(Thread const& t) { return t.block->index * t.block->state->threads + t.id; }
+u32 thread_in_launch(ptx_thread const& t) {
+  return t.block->index * t.block->state->threads + t.id;
+}
 
 /// Whether what `other` did at `time` happened before what t does now.
-bool is_ordered(Thread const& t, u32 other, u32 time) {
-  LaunchState const& s = *t.block->state;
+bool is_ordered(ptx_thread const& t, u32 other, u32 time) {
+  launch_state const& s = *t.block->state;
   u32 const block = other / s.threads;
   if (block != t.block->index)
     return time < s.grid_time;
@@ -756,15 +761,15 @@ bool is_ordered(Thread const& t, u32 other, u32 time) {
   u32 const id = other % s.threads;
   if (id / 32 != t.warp)
     return false;
-  Warp const& w = t.block->warps[t.warp];
+  ptx_warp const& w = t.block->warps[t.warp];
   return time < w.known[t.lane * 32 + id % 32];
 }
 
-void check_race(Thread& t, Ins const& i, Cell* cells, u64 bytes, Access access, bool strong,
-                u32 since, char const* space, u64 address) {
+void check_race(ptx_thread& t, decoded_instruction const& i, shadow_cell* cells, u64 bytes,
+                access_kind access, bool strong, u32 since, char const* space, u64 address) {
   u32 const me = thread_in_launch(t);
   for (u64 k = 0; k < bytes; ++k) {
-    Cell& c = cells[k];
+    shadow_cell& c = cells[k];
     auto const conflicts = [&](u32 other, u32 time) {
       return time >= since && (other & ~strong_bit) != me && !(strong && (other & strong_bit)) &&
              !is_ordered(t, other & ~strong_bit, time);
@@ -772,9 +777,9 @@ void check_race(Thread& t, Ins const& i, Cell* cells, u64 bytes, Access access, 
     char const* what = nullptr;
     u32 other = 0;
     if (c.write_time != 0 && conflicts(c.writer, c.write_time)) {
-      what = access == Access::write ? "two writes" : "a read after a write";
+      what = access == access_kind::write ? "two writes" : "a read after a write";
       other = c.writer;
-    } else if (access == Access::write) {
+    } else if (access == access_kind::write) {
       for (int r = 0; r < 2; ++r) {
         if (c.read_time[r] != 0 && conflicts(c.reader[r], c.read_time[r])) {
           what = "a write after a read";
@@ -793,7 +798,7 @@ void check_race(Thread& t, Ins const& i, Cell* cells, u64 bytes, Access access, 
       report(t, i, text);
     }
     u32 const who = me | (strong ? strong_bit : 0);
-    if (access == Access::write) {
+    if (access == access_kind::write) {
       c.writer = who;
       c.write_time = t.clock;
     } else if (c.read_time[0] == 0 || c.read_time[0] < since || (c.reader[0] & ~strong_bit) == me) {
@@ -808,11 +813,12 @@ void check_race(Thread& t, Ins const& i, Cell* cells, u64 bytes, Access access, 
     }
   }
 }
-Cell* cells_of(u64 offset) { return reinterpret_cast<Cell*>(race_cells) + offset; }
+shadow_cell* cells_of(u64 offset) { return reinterpret_cast<shadow_cell*>(race_cells) + offset; }
 
 // ----- memory ------------------------------------------------------------------------------------
 
-[[noreturn]] void bad_global(Thread const& t, Ins const& i, u64 address, u64 size, bool is_write) {
+[[noreturn]] void bad_global(ptx_thread const& t, decoded_instruction const& i, u64 address,
+                             u64 size, bool is_write) {
   char text[100];
   if (address % size != 0) {
     std::snprintf(text, sizeof text, "is not aligned to the %llu bytes of the access",
@@ -823,8 +829,8 @@ Cell* cells_of(u64 offset) { return reinterpret_cast<Cell*>(race_cells) + offset
   }
   bad_address(t, i, address, text);
 }
-void check_init(Thread const& t, Ins const& i, u8 const* s, u64 size, char const* space,
-                u64 address) {
+void check_init(ptx_thread const& t, decoded_instruction const& i, u8 const* s, u64 size,
+                char const* space, u64 address) {
   for (u64 k = 0; k < size; ++k) {
     if ((s[k] & 2) == 0) {
       char text[120];
@@ -838,23 +844,24 @@ void check_init(Thread const& t, Ins const& i, u8 const* s, u64 size, char const
 
 /// Host address of [address, +size), checked.
 template <bool Check, u64 Size>
-inline u8* global_at(Thread& t, Ins const& i, u8*, u64 address, Access access) {
+inline u8* global_at(ptx_thread& t, decoded_instruction const& i, u8*, u64 address,
+                     access_kind access) {
   u64 const offset = address - reinterpret_cast<u64>(arena);
   if (offset >= arena_size - 64 || offset % Size != 0) [[unlikely]]
-    bad_global(t, i, address, Size, access == Access::write);
-  using Word = std::conditional_t<
+    bad_global(t, i, address, Size, access == access_kind::write);
+  using word_type = std::conditional_t<
       Size == 1, u8, std::conditional_t<Size == 2, u16, std::conditional_t<Size == 4, u32, u64>>>;
-  for (u64 k = 0; k < Size; k += sizeof(Word)) {
-    Word& s = *reinterpret_cast<Word*>(shadow + offset + k);
-    constexpr Word ones = static_cast<Word>(0x0101010101010101u);
+  for (u64 k = 0; k < Size; k += sizeof(word_type)) {
+    word_type& s = *reinterpret_cast<word_type*>(shadow + offset + k);
+    constexpr word_type ones = static_cast<word_type>(0x0101010101010101u);
     if ((s & ones) != ones) [[unlikely]]
-      bad_global(t, i, address, Size, access == Access::write);
+      bad_global(t, i, address, Size, access == access_kind::write);
     if constexpr (Check) {
-      if (settings.init && access == Access::read)
-        check_init(t, i, shadow + offset + k, sizeof(Word), "global", address + k);
+      if (settings.init && access == access_kind::read)
+        check_init(t, i, shadow + offset + k, sizeof(word_type), "global", address + k);
     }
-    if (access == Access::write)
-      s = static_cast<Word>(s | ones * 3);
+    if (access == access_kind::write)
+      s = static_cast<word_type>(s | ones * 3);
   }
   if constexpr (Check) {
     if (settings.race)
@@ -864,8 +871,9 @@ inline u8* global_at(Thread& t, Ins const& i, u8*, u64 address, Access access) {
   return reinterpret_cast<u8*>(address);
 }
 template <bool Check, u64 Size>
-inline u8* shared_at(Thread& t, Ins const& i, u8*, u64 address, Access access) {
-  Block& b = *t.block;
+inline u8* shared_at(ptx_thread& t, decoded_instruction const& i, u8*, u64 address,
+                     access_kind access) {
+  block_state& b = *t.block;
   u64 const offset = address - shared_base;
   if (offset + Size > b.shared.size() || offset > b.shared.size() || address % Size != 0)
       [[unlikely]] {
@@ -875,7 +883,7 @@ inline u8* shared_at(Thread& t, Ins const& i, u8*, u64 address, Access access) {
   }
   if constexpr (Check) {
     if (settings.init) {
-      if (access == Access::read) {
+      if (access == access_kind::read) {
         check_init(t, i, b.shared_written.data() + offset, Size, "shared", address);
       } else {
         std::memset(b.shared_written.data() + offset, 2, Size);
@@ -890,7 +898,7 @@ inline u8* shared_at(Thread& t, Ins const& i, u8*, u64 address, Access access) {
   return b.shared.data() + offset;
 }
 template <bool Check, u64 Size>
-inline u8* local_at(Thread& t, Ins const& i, u8*, u64 address, Access) {
+inline u8* local_at(ptx_thread& t, decoded_instruction const& i, u8*, u64 address, access_kind) {
   u64 const limit = t.block->launch->kernel->local_stack;
   if (address + Size > limit || address > limit || address % Size != 0) [[unlikely]] {
     bad_address(t, i, address | local_window,
@@ -899,7 +907,8 @@ inline u8* local_at(Thread& t, Ins const& i, u8*, u64 address, Access) {
   return t.local + address;
 }
 template <bool Check, u64 Size>
-inline u8* generic_at(Thread& t, Ins const& i, u8* R, u64 address, Access access) {
+inline u8* generic_at(ptx_thread& t, decoded_instruction const& i, u8* R, u64 address,
+                      access_kind access) {
   u64 const window = address >> 48;
   if (window == 0) [[likely]]
     return global_at<Check, Size>(t, i, R, address, access);
@@ -907,7 +916,7 @@ inline u8* generic_at(Thread& t, Ins const& i, u8* R, u64 address, Access access
     return shared_at<Check, Size>(t, i, R, address - shared_window, access);
   if (window == 2)
     return local_at<Check, Size>(t, i, R, address - local_window, access);
-  if (window == 3 && access == Access::read) {
+  if (window == 3 && access == access_kind::read) {
     u64 const offset = address - param_window;
     auto& params = const_cast<std::vector<u8>&>(t.block->launch->params);
     if (offset + Size <= params.size())
@@ -918,24 +927,27 @@ inline u8* generic_at(Thread& t, Ins const& i, u8* R, u64 address, Access access
 
 bool needs_checks() { return settings.race || settings.init || settings.preempt != 0; }
 
-void atomic(Thread& t, Ins const& i, u8* R) {
-  Type const type = static_cast<Type>(i.e);
-  Atomic const kind = static_cast<Atomic>(i.kind & 15);
-  Space space = static_cast<Space>(i.kind >> 4);
+void atomic(ptx_thread& t, decoded_instruction const& i, u8* R) {
+  ptx_type const type = static_cast<ptx_type>(i.e);
+  atomic_operation const kind = static_cast<atomic_operation>(i.kind & 15);
+  memory_space space = static_cast<memory_space>(i.kind >> 4);
   u64 address = operand<u64>(R, i.a) + static_cast<u64>(i.imm);
-  if (space == Space::generic) {
+  if (space == memory_space::generic) {
     u64 const window = address >> 48;
-    space = window == 0 ? Space::global : window == 1 ? Space::shared : Space::generic;
+    space = window == 0   ? memory_space::global
+            : window == 1 ? memory_space::shared
+                          : memory_space::generic;
     if (window == 1)
       address -= shared_window;
-    if (window == 2 && (kind == Atomic::load || kind == Atomic::store)) {
-      space = Space::local;
+    if (window == 2 && (kind == atomic_operation::load || kind == atomic_operation::store)) {
+      space = memory_space::local;
       address -= local_window;
     }
-    if (space == Space::generic)
+    if (space == memory_space::generic)
       bad_address(t, i, address, "is no address of an atomic access");
   }
-  Access const access = kind == Atomic::load ? Access::read : Access::write;
+  access_kind const access =
+      kind == atomic_operation::load ? access_kind::read : access_kind::write;
   u64 const size = static_cast<u64>(size_of(type));
   u8* p = nullptr;
   auto const find = [&](auto get) {
@@ -952,29 +964,31 @@ void atomic(Thread& t, Ins const& i, u8* R) {
   };
   p = find([&](auto n) {
     constexpr u64 Size = decltype(n)::value;
-    return space == Space::global  ? global_at<false, Size>(t, i, R, address, access)
-           : space == Space::local ? local_at<false, Size>(t, i, R, address, access)
-                                   : shared_at<false, Size>(t, i, R, address, access);
+    return space == memory_space::global  ? global_at<false, Size>(t, i, R, address, access)
+           : space == memory_space::local ? local_at<false, Size>(t, i, R, address, access)
+                                          : shared_at<false, Size>(t, i, R, address, access);
   });
-  if (settings.init && space != Space::local) {
-    u8* const s = space == Space::global ? shadow + (p - arena)
-                                         : t.block->shared_written.data() + (address - shared_base);
-    if (access == Access::write && kind != Atomic::store && kind != Atomic::exch) {
+  if (settings.init && space != memory_space::local) {
+    u8* const s = space == memory_space::global
+                      ? shadow + (p - arena)
+                      : t.block->shared_written.data() + (address - shared_base);
+    if (access == access_kind::write && kind != atomic_operation::store &&
+        kind != atomic_operation::exch) {
       // global_at marked it written already, so that only shared memory is checked here
-      if (space == Space::shared)
+      if (space == memory_space::shared)
         check_init(t, i, s, size, "shared", address);
-    } else if (access == Access::read) {
-      check_init(t, i, s, size, space == Space::global ? "global" : "shared", address);
+    } else if (access == access_kind::read) {
+      check_init(t, i, s, size, space == memory_space::global ? "global" : "shared", address);
     }
-    if (access == Access::write && space == Space::shared)
+    if (access == access_kind::write && space == memory_space::shared)
       std::memset(s, 2, size);
   }
-  if (settings.race && space != Space::local) {
-    if (space == Space::global) {
+  if (settings.race && space != memory_space::local) {
+    if (space == memory_space::global) {
       check_race(t, i, cells_of(static_cast<u64>(p - arena)), size, access, true,
                  t.block->state->started, "global", address);
     } else {
-      Block& b = *t.block;
+      block_state& b = *t.block;
       check_race(t, i,
                  shared_cells.data() + b.slot * b.state->shared_bytes + (address - shared_base),
                  size, access, true, b.started, "shared", address);
@@ -991,54 +1005,54 @@ void atomic(Thread& t, Ins const& i, u8* R) {
   u64 const b = operand<u64>(R, i.b);
   u64 next = old;
   switch (kind) {
-    case Atomic::load:
+    case atomic_operation::load:
       operand<u64>(R, i.d) = 0;
       extend_into(operand<u64>(R, i.d), p,
                   static_cast<u16>(size | (is_signed(type) ? kind_signed : 0)));
       return;
-    case Atomic::store:
+    case atomic_operation::store:
       next = b;
       break;
-    case Atomic::add:
+    case atomic_operation::add:
       next = old + b;
       break;
-    case Atomic::min:
+    case atomic_operation::min:
       next = is_signed(type) ? (narrow_signed(b) < narrow_signed(old) ? b : old)
                              : (narrow(b) < narrow(old) ? b : old);
       break;
-    case Atomic::max:
+    case atomic_operation::max:
       next = is_signed(type) ? (narrow_signed(b) > narrow_signed(old) ? b : old)
                              : (narrow(b) > narrow(old) ? b : old);
       break;
-    case Atomic::inc:
+    case atomic_operation::inc:
       next = narrow(old) >= narrow(b) ? 0 : old + 1;
       break;
-    case Atomic::dec:
+    case atomic_operation::dec:
       next = narrow(old) == 0 || narrow(old) > narrow(b) ? b : old - 1;
       break;
-    case Atomic::bit_and:
+    case atomic_operation::bit_and:
       next = old & b;
       break;
-    case Atomic::bit_or:
+    case atomic_operation::bit_or:
       next = old | b;
       break;
-    case Atomic::bit_xor:
+    case atomic_operation::bit_xor:
       next = old ^ b;
       break;
-    case Atomic::exch:
+    case atomic_operation::exch:
       next = b;
       break;
-    case Atomic::cas:
+    case atomic_operation::cas:
       next = narrow(old) == narrow(b) ? operand<u64>(R, i.c) : old;
       break;
-    case Atomic::fadd:
-      next = type == Type::f32 ? bits_of(canonical(std::bit_cast<float>(static_cast<u32>(old)) +
-                                                   std::bit_cast<float>(static_cast<u32>(b))))
-                               : bits_of(std::bit_cast<double>(old) + std::bit_cast<double>(b));
+    case atomic_operation::fadd:
+      next = type == ptx_type::f32 ? bits_of(canonical(std::bit_cast<float>(static_cast<u32>(old)) +
+                                                       std::bit_cast<float>(static_cast<u32>(b))))
+                                   : bits_of(std::bit_cast<double>(old) + std::bit_cast<double>(b));
       break;
   }
   std::memcpy(p, &next, size);
-  if (kind != Atomic::store)
+  if (kind != atomic_operation::store)
     operand<u64>(R, i.d) = old;
   // The last block to arrive at a grid barrier flips the top bit of its word.
   if (address == grid_workspace + 4 && ((old ^ next) & 0x80000000u) != 0)
@@ -1047,9 +1061,9 @@ void atomic(Thread& t, Ins const& i, u8* R) {
 
 // ----- calls -------------------------------------------------------------------------------------
 
-void enter(Thread& t, Ins const& i, Function* indirect) {
-  CallSite const& site = t.function->calls[static_cast<std::size_t>(i.imm)];
-  Function* const f = site.callee != nullptr ? site.callee : indirect;
+void enter(ptx_thread& t, decoded_instruction const& i, ptx_function* indirect) {
+  call_site const& site = t.function->calls[static_cast<std::size_t>(i.imm)];
+  ptx_function* const f = site.callee != nullptr ? site.callee : indirect;
   u8* const frame = t.frame + t.function->frame_bytes;
   if (frame + f->frame_bytes > t.stack + t.block->launch->kernel->stack_bytes)
     bad(t, i, "the stack of calls overflows");
@@ -1063,10 +1077,10 @@ void enter(Thread& t, Ins const& i, Function* indirect) {
   t.ip = f->code.data();
 }
 /// Returns from a function; true at the end of the kernel.
-bool leave(Thread& t) {
+bool leave(ptx_thread& t) {
   if (t.calls.empty())
     return true;
-  Call const c = t.calls.back();
+  call_frame const c = t.calls.back();
   t.calls.pop_back();
   for (auto const& m : c.site->results)
     std::memcpy(c.frame + m.from, t.frame + t.function->area + m.to, m.size);
@@ -1077,78 +1091,78 @@ bool leave(Thread& t) {
   return false;
 }
 
-u64 special(Thread const& t, u16 kind) {
-  Block const& b = *t.block;
-  Launch const& l = *b.launch;
+u64 special(ptx_thread const& t, u16 kind) {
+  block_state const& b = *t.block;
+  launch_request const& l = *b.launch;
   u32 const bit = u32{1} << t.lane;
-  switch (static_cast<Special>(kind)) {
-    case Special::tid_x:
+  switch (static_cast<special_register>(kind)) {
+    case special_register::tid_x:
       return t.tid.x;
-    case Special::tid_y:
+    case special_register::tid_y:
       return t.tid.y;
-    case Special::tid_z:
+    case special_register::tid_z:
       return t.tid.z;
-    case Special::ntid_x:
+    case special_register::ntid_x:
       return l.block.x;
-    case Special::ntid_y:
+    case special_register::ntid_y:
       return l.block.y;
-    case Special::ntid_z:
+    case special_register::ntid_z:
       return l.block.z;
-    case Special::ctaid_x:
+    case special_register::ctaid_x:
       return b.id.x;
-    case Special::ctaid_y:
+    case special_register::ctaid_y:
       return b.id.y;
-    case Special::ctaid_z:
+    case special_register::ctaid_z:
       return b.id.z;
-    case Special::nctaid_x:
+    case special_register::nctaid_x:
       return l.grid.x;
-    case Special::nctaid_y:
+    case special_register::nctaid_y:
       return l.grid.y;
-    case Special::nctaid_z:
+    case special_register::nctaid_z:
       return l.grid.z;
-    case Special::laneid:
+    case special_register::laneid:
       return t.lane;
-    case Special::warpid:
+    case special_register::warpid:
       return t.warp;
-    case Special::nwarpid:
+    case special_register::nwarpid:
       return 64;
-    case Special::smid:
+    case special_register::smid:
       return b.index % static_cast<u32>(settings.sms);
-    case Special::nsmid:
+    case special_register::nsmid:
       return static_cast<u64>(settings.sms);
-    case Special::gridid:
+    case special_register::gridid:
       return total_launches;
-    case Special::lt:
+    case special_register::lt:
       return bit - 1;
-    case Special::le:
+    case special_register::le:
       return (bit - 1) | bit;
-    case Special::gt:
+    case special_register::gt:
       return ~((bit - 1) | bit);
-    case Special::ge:
+    case special_register::ge:
       return ~(bit - 1);
-    case Special::eq:
+    case special_register::eq:
       return bit;
-    case Special::clock:
+    case special_register::clock:
       return static_cast<u32>(total_instructions);
-    case Special::clock64:
+    case special_register::clock64:
       return total_instructions;
-    case Special::timer:
+    case special_register::timer:
       return static_cast<u64>(std::chrono::steady_clock::now().time_since_epoch().count());
-    case Special::envreg1:
+    case special_register::envreg1:
       return l.cooperative ? grid_workspace >> 32 : 0;
-    case Special::envreg2:
+    case special_register::envreg2:
       return l.cooperative ? static_cast<u32>(grid_workspace) : 0;
-    case Special::dynamic_shared:
+    case special_register::dynamic_shared:
       return shared_base + b.state->dynamic_at;
-    case Special::total_shared:
+    case special_register::total_shared:
       return b.state->shared_bytes;
-    case Special::zero:
+    case special_register::zero:
       return 0;
   }
   return 0;
 }
 
-void print(Thread& t, Ins const& i, u8* R) {
+void print(ptx_thread& t, decoded_instruction const& i, u8* R) {
   u64 format = 0, list = 0;
   std::memcpy(&format, R + (i.imm & 0xffffffff), 8);
   std::memcpy(&list, R + (i.imm >> 32), 8);
@@ -1218,7 +1232,7 @@ bool interrupts() {
 }
 
 template <bool Check>
-Stop run(Thread& T) {
+stop_reason run(ptx_thread& T) {
   static void const* const labels[] = {
 #define OP(name, ...) &&label_##name,
 #define OP_JUMP(name, ...) &&label_##name,
@@ -1226,7 +1240,7 @@ Stop run(Thread& T) {
 #undef OP
 #undef OP_JUMP
   };
-  Ins const* I = T.ip;
+  decoded_instruction const* I = T.ip;
   u8* R = T.frame;
   u64 count = 0;
   u32 slice = 1u << 16;  // jumps back before other threads run: the thread may wait for them
@@ -1239,15 +1253,15 @@ Stop run(Thread& T) {
     T.count += count; \
     return why;       \
   } while (false)
-#define JUMP(to)                                            \
-  do {                                                      \
-    Ins const* const next = T.function->code.data() + (to); \
-    bool const is_back = next <= I;                         \
-    I = next;                                               \
-    if (is_back && --slice == 0) [[unlikely]] {             \
-      SAVE;                                                 \
-      STOP(Stop::yield);                                    \
-    }                                                       \
+#define JUMP(to)                                                            \
+  do {                                                                      \
+    decoded_instruction const* const next = T.function->code.data() + (to); \
+    bool const is_back = next <= I;                                         \
+    I = next;                                                               \
+    if (is_back && --slice == 0) [[unlikely]] {                             \
+      SAVE;                                                                 \
+      STOP(stop_reason::yield);                                             \
+    }                                                                       \
   } while (false)
 #define ADDRESS(space, size, access) \
   (space##_at<Check, size>(T, *I, R, V(u64, a) + static_cast<u64>(I->imm), access))
@@ -1256,7 +1270,7 @@ Stop run(Thread& T) {
     if (settings.preempt != 0 && interrupts()) { \
       ++I;                                       \
       SAVE;                                      \
-      STOP(Stop::yield);                         \
+      STOP(stop_reason::yield);                  \
     }                                            \
   }
 #define LOAD(space, type)                                               \
@@ -1308,7 +1322,7 @@ Stop run(Thread& T) {
 
 // ----- barriers ----------------------------------------------------------------------------------
 
-void join(Block& b, Warp& w, u32 mask) {
+void join(block_state& b, ptx_warp& w, u32 mask) {
   if (!settings.race)
     return;
   ++now;
@@ -1330,8 +1344,8 @@ void join(Block& b, Warp& w, u32 mask) {
 }
 
 /// Completes what the thread waits for in its warp if all named lanes are there.
-bool complete_warp(Block& b, Warp& w, Thread& t) {
-  Ins const& mine = *t.ip;
+bool complete_warp(block_state& b, ptx_warp& w, ptx_thread& t) {
+  decoded_instruction const& mine = *t.ip;
   u32 const named = operand<u32>(t.frame, mine.f);
   if ((named >> t.lane & 1) != 0 && (w.waiting & named) != (named & w.alive))
     return false;
@@ -1343,12 +1357,12 @@ bool complete_warp(Block& b, Warp& w, Thread& t) {
     bad(t, mine, "the mask names a thread that has ended");
   if ((w.waiting & mask) != mask)
     return false;
-  Thread* lanes[32] = {};
+  ptx_thread* lanes[32] = {};
   for (u32 m = mask; m != 0; m &= m - 1) {
     u32 const lane = static_cast<u32>(std::countr_zero(m));
-    Thread& other = b.threads[w.first + lane];
+    ptx_thread& other = b.threads[w.first + lane];
     lanes[lane] = &other;
-    Ins const& theirs = *other.ip;
+    decoded_instruction const& theirs = *other.ip;
     if (operand<u32>(other.frame, theirs.f) != named) {
       // It may wait with others first.
       return false;
@@ -1376,9 +1390,9 @@ bool complete_warp(Block& b, Warp& w, Thread& t) {
         for (u32 k = 0; k < 32; ++k)
           values[k] = static_cast<u32>(random_source.next());  // undefined
       }
-      each([&](u32 lane, Thread& o) { values[lane] = operand<u32>(o.frame, mine.a); });
+      each([&](u32 lane, ptx_thread& o) { values[lane] = operand<u32>(o.frame, mine.a); });
       u32 results[32], valid = 0;
-      each([&](u32 lane, Thread& o) {
+      each([&](u32 lane, ptx_thread& o) {
         u32 const n = operand<u32>(o.frame, mine.b) & 31;
         u32 const c = operand<u32>(o.frame, mine.c);
         u32 const clamp = c & 31, segment = c >> 8 & 31;
@@ -1409,7 +1423,7 @@ bool complete_warp(Block& b, Warp& w, Thread& t) {
         results[lane] = values[from & 31];
         valid |= u32{is_valid} << lane;
       });
-      each([&](u32 lane, Thread& o) {
+      each([&](u32 lane, ptx_thread& o) {
         operand<u64>(o.frame, mine.d) = results[lane];
         operand<u64>(o.frame, mine.e) = valid >> lane & 1;
       });
@@ -1417,29 +1431,29 @@ bool complete_warp(Block& b, Warp& w, Thread& t) {
     }
     case op_VOTE: {
       u32 ballot = 0;
-      each([&](u32 lane, Thread& o) { ballot |= (operand<u32>(o.frame, mine.a) & 1) << lane; });
+      each([&](u32 lane, ptx_thread& o) { ballot |= (operand<u32>(o.frame, mine.a) & 1) << lane; });
       u32 const result = mine.kind == 0   ? ballot == mask
                          : mine.kind == 1 ? ballot != 0
                          : mine.kind == 2 ? ballot == mask || ballot == 0
                                           : ballot;
-      each([&](u32, Thread& o) { operand<u64>(o.frame, mine.d) = result; });
+      each([&](u32, ptx_thread& o) { operand<u64>(o.frame, mine.d) = result; });
       break;
     }
     case op_MATCH: {
       u64 values[32] = {};
-      each([&](u32 lane, Thread& o) {
+      each([&](u32 lane, ptx_thread& o) {
         values[lane] =
             mine.kind & 2 ? operand<u64>(o.frame, mine.a) : operand<u32>(o.frame, mine.a);
       });
       u32 results[32] = {};
-      each([&](u32 lane, Thread&) {
-        each([&](u32 other, Thread&) {
+      each([&](u32 lane, ptx_thread&) {
+        each([&](u32 other, ptx_thread&) {
           results[lane] |= u32{values[other] == values[lane]} << other;
         });
       });
       bool same = true;
-      each([&](u32 lane, Thread&) { same &= results[lane] == mask; });
-      each([&](u32 lane, Thread& o) {
+      each([&](u32 lane, ptx_thread&) { same &= results[lane] == mask; });
+      each([&](u32 lane, ptx_thread& o) {
         operand<u64>(o.frame, mine.d) = mine.kind & 1 ? (same ? mask : 0) : results[lane];
         operand<u64>(o.frame, mine.e) = same;
       });
@@ -1448,7 +1462,7 @@ bool complete_warp(Block& b, Warp& w, Thread& t) {
     case op_REDUX: {
       bool first = true;
       u32 r = 0;
-      each([&](u32, Thread& o) {
+      each([&](u32, ptx_thread& o) {
         u32 const v = operand<u32>(o.frame, mine.a);
         if (first) {
           r = v;
@@ -1477,12 +1491,12 @@ bool complete_warp(Block& b, Warp& w, Thread& t) {
             break;
         }
       });
-      each([&](u32, Thread& o) { operand<u64>(o.frame, mine.d) = r; });
+      each([&](u32, ptx_thread& o) { operand<u64>(o.frame, mine.d) = r; });
       break;
     }
     case op_ELECT: {
       u32 const leader = static_cast<u32>(std::countr_zero(mask));
-      each([&](u32 lane, Thread& o) {
+      each([&](u32 lane, ptx_thread& o) {
         operand<u64>(o.frame, mine.d) = leader;
         operand<u64>(o.frame, mine.e) = lane == leader;
       });
@@ -1492,15 +1506,15 @@ bool complete_warp(Block& b, Warp& w, Thread& t) {
       bad(t, mine, "internal error: an unknown wait");
   }
   w.waiting &= ~mask;
-  each([&](u32, Thread& o) {
+  each([&](u32, ptx_thread& o) {
     ++o.ip;
-    o.state = State::ready;
+    o.state = thread_status::ready;
   });
   return true;
 }
 
-bool complete_block(Block& b, u32 id) {
-  Barrier& barrier = b.barriers[id];
+bool complete_block(block_state& b, u32 id) {
+  block_barrier& barrier = b.barriers[id];
   if (barrier.arrived == 0)
     return false;
   if (barrier.arrived < (barrier.expected != 0 ? barrier.expected : b.alive))
@@ -1510,23 +1524,23 @@ bool complete_block(Block& b, u32 id) {
     if (barrier.expected == 0)
       b.barrier_time = now;
   }
-  for (Warp& w : b.warps) {
-    Thread* first = nullptr;
+  for (ptx_warp& w : b.warps) {
+    ptx_thread* first = nullptr;
     for (u32 k = 0; k < w.lanes; ++k) {
-      Thread& t = b.threads[w.first + k];
-      if (t.state != State::at_block || (operand<u32>(t.frame, t.ip->a) & 15) != id)
+      ptx_thread& t = b.threads[w.first + k];
+      if (t.state != thread_status::at_block || (operand<u32>(t.frame, t.ip->a) & 15) != id)
         continue;
       if (first == nullptr)
         first = &t;
     }
     if (first == nullptr)
       continue;
-    Ins const& there = *first->ip;
+    decoded_instruction const& there = *first->ip;
     for (u32 k = 0; k < w.lanes; ++k) {
-      Thread& t = b.threads[w.first + k];
-      if (t.state != State::at_block || (operand<u32>(t.frame, t.ip->a) & 15) != id)
+      ptx_thread& t = b.threads[w.first + k];
+      if (t.state != thread_status::at_block || (operand<u32>(t.frame, t.ip->a) & 15) != id)
         continue;
-      Ins const& i = *t.ip;
+      decoded_instruction const& i = *t.ip;
       if (&i != &there && (i.kind & 8) != 0) {
         report(t, i,
                "synccheck: threads of a warp are at different aligned barriers; another one: PTX "
@@ -1535,17 +1549,17 @@ bool complete_block(Block& b, u32 id) {
       }
     }
     for (u32 k = 0; k < w.lanes; ++k) {
-      Thread& t = b.threads[w.first + k];
-      if (t.state != State::at_block || (operand<u32>(t.frame, t.ip->a) & 15) != id)
+      ptx_thread& t = b.threads[w.first + k];
+      if (t.state != thread_status::at_block || (operand<u32>(t.frame, t.ip->a) & 15) != id)
         continue;
-      Ins const& i = *t.ip;
+      decoded_instruction const& i = *t.ip;
       u32 const mode = i.kind & 3;
       if (mode != 0) {
         operand<u64>(t.frame, i.d) = mode == 1   ? barrier.sum
                                      : mode == 2 ? barrier.sum == barrier.arrived
                                                  : barrier.sum != 0;
       }
-      t.state = State::ready;
+      t.state = thread_status::ready;
       t.clock = now;
       if (settings.race)
         w.known[k * 32 + k] = now;
@@ -1557,13 +1571,13 @@ bool complete_block(Block& b, u32 id) {
 }
 
 /// A thread has arrived at a barrier of the block.
-bool arrive(Block& b, Thread& t) {
-  Ins const& i = *t.ip;
+bool arrive(block_state& b, ptx_thread& t) {
+  decoded_instruction const& i = *t.ip;
   u32 const id = operand<u32>(t.frame, i.a);
   if (id > 15)
     bad(t, i, "a barrier with a number above 15");
   u32 const count = operand<u32>(t.frame, i.b);
-  Barrier& barrier = b.barriers[id];
+  block_barrier& barrier = b.barriers[id];
   if (barrier.arrived != 0 && barrier.expected != count)
     bad(t, i, "threads wait at one barrier for different numbers of threads");
   barrier.expected = count;
@@ -1572,17 +1586,17 @@ bool arrive(Block& b, Thread& t) {
   if ((i.kind & 4) != 0) {
     ++t.ip;
   } else {
-    t.state = State::at_block;
+    t.state = thread_status::at_block;
   }
   return complete_block(b, id);
 }
 
 // ----- the scheduler -----------------------------------------------------------------------------
 
-struct Order {
+struct run_order {
   u32 items[64];
   u32 n;
-  Order(u32 count, bool shuffled) : n(count) {
+  run_order(u32 count, bool shuffled) : n(count) {
     for (u32 i = 0; i < n; ++i)
       items[i] = i;
     if (shuffled) {
@@ -1594,42 +1608,42 @@ struct Order {
 
 /// Runs the ready threads of a warp until none is left or all have been interrupted. Sets
 /// `advanced` if one of them came to its end or to a barrier, and not only to an interruption.
-bool run_warp(Block& b, Warp& w, bool checks, bool& advanced) {
+bool run_warp(block_state& b, ptx_warp& w, bool checks, bool& advanced) {
   bool ran = false;
   for (bool again = true; again;) {
     again = false;
-    Order const order(w.lanes, settings.seed != 0);
+    run_order const order(w.lanes, settings.seed != 0);
     for (u32 k = 0; k < order.n; ++k) {
-      Thread& t = b.threads[w.first + order.items[k]];
-      if (t.state != State::ready)
+      ptx_thread& t = b.threads[w.first + order.items[k]];
+      if (t.state != thread_status::ready)
         continue;
       ran = true;
-      Stop const stop = checks ? run<true>(t) : run<false>(t);
-      advanced |= stop != Stop::yield;
+      stop_reason const stop = checks ? run<true>(t) : run<false>(t);
+      advanced |= stop != stop_reason::yield;
       switch (stop) {
-        case Stop::exit:
-          t.state = State::done;
+        case stop_reason::exit:
+          t.state = thread_status::done;
           w.alive &= ~(1u << t.lane);
           --b.alive;
           for (u32 id = 0; id < 16; ++id)
             again |= complete_block(b, id);
           for (u32 m = w.waiting; m != 0; m &= m - 1) {
-            Thread& other = b.threads[w.first + static_cast<u32>(std::countr_zero(m))];
-            if (other.state == State::at_warp && complete_warp(b, w, other)) {
+            ptx_thread& other = b.threads[w.first + static_cast<u32>(std::countr_zero(m))];
+            if (other.state == thread_status::at_warp && complete_warp(b, w, other)) {
               again = true;
               break;
             }
           }
           break;
-        case Stop::warp:
-          t.state = State::at_warp;
+        case stop_reason::warp:
+          t.state = thread_status::at_warp;
           w.waiting |= 1u << t.lane;
           again |= complete_warp(b, w, t);
           break;
-        case Stop::block:
-          again |= arrive(b, t) || t.state == State::ready;
+        case stop_reason::block:
+          again |= arrive(b, t) || t.state == thread_status::ready;
           break;
-        case Stop::yield:
+        case stop_reason::yield:
           break;
       }
     }
@@ -1637,18 +1651,19 @@ bool run_warp(Block& b, Warp& w, bool checks, bool& advanced) {
   return ran;
 }
 
-[[noreturn]] void deadlock(std::vector<Block*> const& blocks) {
+[[noreturn]] void deadlock(std::vector<block_state*> const& blocks) {
   std::string text = "deadlock: no thread can go on";
   int listed = 0;
-  for (Block const* const b : blocks) {
-    for (Thread const& t : b->threads) {
-      if (t.state == State::done)
+  for (block_state const* const b : blocks) {
+    for (ptx_thread const& t : b->threads) {
+      if (t.state == thread_status::done)
         continue;
       if (++listed <= 8) {
-        text += std::string("\n  ") +
-                (t.state == State::at_warp ? "waits for its warp: " : "waits for its block: ") +
-                where(t, *t.ip);
-        if (t.state == State::at_warp) {
+        text +=
+            std::string("\n  ") +
+            (t.state == thread_status::at_warp ? "waits for its warp: " : "waits for its block: ") +
+            where(t, *t.ip);
+        if (t.state == thread_status::at_warp) {
           char mask[80];
           std::snprintf(mask, sizeof mask, "\n  mask %08x, waiting %08x, alive %08x",
                         operand<u32>(t.frame, t.ip->f), b->warps[t.warp].waiting,
@@ -1661,16 +1676,16 @@ bool run_warp(Block& b, Warp& w, bool checks, bool& advanced) {
   die("%s\n  %d threads wait", text.c_str(), listed);
 }
 
-void start(Block& b, LaunchState& s, u32 index) {
-  Launch const& l = *s.launch;
-  Function& f = *l.kernel;
+void start(block_state& b, launch_state& s, u32 index) {
+  launch_request const& l = *s.launch;
+  ptx_function& f = *l.kernel;
   b.launch = &l;
   b.state = &s;
   b.index = index;
   b.id = {index % l.grid.x, index / l.grid.x % l.grid.y, index / l.grid.x / l.grid.y};
   u32 const n = s.threads;
   b.alive = n;
-  for (Barrier& barrier : b.barriers)
+  for (block_barrier& barrier : b.barriers)
     barrier = {};
   b.shared.assign(s.shared_bytes, static_cast<u8>(0x5c + 0x35 * settings.seed));
   if (settings.init)
@@ -1684,7 +1699,7 @@ void start(Block& b, LaunchState& s, u32 index) {
   if (settings.race)
     b.started = b.barrier_time = ++now;
   for (u32 k = 0; k < b.warps.size(); ++k) {
-    Warp& w = b.warps[k];
+    ptx_warp& w = b.warps[k];
     w.first = 32 * k;
     w.lanes = std::min(32u, n - w.first);
     w.alive = w.lanes == 32 ? ~0u : (1u << w.lanes) - 1;
@@ -1692,13 +1707,13 @@ void start(Block& b, LaunchState& s, u32 index) {
       w.known.assign(32 * 32, 0);
   }
   for (u32 k = 0; k < n; ++k) {
-    Thread& t = b.threads[k];
+    ptx_thread& t = b.threads[k];
     t.block = &b;
     t.id = k;
     t.lane = k % 32;
     t.warp = k / 32;
     t.tid = {k % l.block.x, k / l.block.x % l.block.y, k / l.block.x / l.block.y};
-    t.state = State::ready;
+    t.state = thread_status::ready;
     t.carry = 0;
     t.count = 0;
     t.clock = now;
@@ -1714,12 +1729,12 @@ void start(Block& b, LaunchState& s, u32 index) {
 
 }  // namespace
 
-void execute(Launch const& l) {
-  Function& f = *l.kernel;
+void execute(launch_request const& l) {
+  ptx_function& f = *l.kernel;
   decode(f);
   ++total_launches;
   u64 const before = total_instructions;
-  LaunchState s;
+  launch_state s;
   s.launch = &l;
   s.threads = l.block.x * l.block.y * l.block.z;
   u64 const fixed = static_cast<u64>(static_shared(f));
@@ -1730,7 +1745,7 @@ void execute(Launch const& l) {
     die("a launch of %llu blocks of %u threads", static_cast<unsigned long long>(blocks),
         s.threads);
   if (l.cooperative && grid_workspace == 0)
-    grid_workspace = reinterpret_cast<u64>(allocate(64, Allocation::variable));
+    grid_workspace = reinterpret_cast<u64>(allocate(64, device_allocation::variable));
   if (l.cooperative)
     std::memset(reinterpret_cast<void*>(grid_workspace), 0, 64);
   u64 const resident =
@@ -1738,7 +1753,7 @@ void execute(Launch const& l) {
   if (settings.race) {
     s.started = ++now;
     if (race_cells == nullptr) {
-      void* const p = mmap(nullptr, arena_size * sizeof(Cell), PROT_READ | PROT_WRITE,
+      void* const p = mmap(nullptr, arena_size * sizeof(shadow_cell), PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (p == MAP_FAILED)
         die("cannot reserve addresses for the race checker");
@@ -1749,9 +1764,9 @@ void execute(Launch const& l) {
   bool const checks = needs_checks();
   if (settings.preempt != 0 && countdown == 0)
     countdown = settings.preempt;
-  static auto& pool = *new std::vector<std::unique_ptr<Block>>;
+  static auto& pool = *new std::vector<std::unique_ptr<block_state>>;
   while (pool.size() < resident)
-    pool.push_back(std::make_unique<Block>());
+    pool.push_back(std::make_unique<block_state>());
   std::vector<u32> order(blocks);
   for (u32 k = 0; k < blocks; ++k)
     order[k] = k;
@@ -1759,7 +1774,7 @@ void execute(Launch const& l) {
     for (u64 k = blocks; k > 1; --k)
       std::swap(order[k - 1], order[random_source.below(k)]);
   }
-  std::vector<Block*> active;
+  std::vector<block_state*> active;
   u64 next = 0, longest = 0, passes = 0;
   auto const refill = [&] {
     if (!active.empty())
@@ -1774,23 +1789,23 @@ void execute(Launch const& l) {
   for (refill(); !active.empty(); refill()) {
     bool ran = false;
     for (std::size_t k = 0; k < active.size(); ++k) {
-      Block& b = *active[k];
+      block_state& b = *active[k];
       u32 const warps = static_cast<u32>(b.warps.size());
       // A block goes on until it waits for another one, or blocks take turns, so that a missing
       // barrier of the grid shows.
       bool const goes_on = settings.seed == 0 || random_source.below(2) == 0;
       for (bool advanced = true; advanced && b.alive > 0;) {
         advanced = false;
-        Order const turns(warps, settings.seed != 0);
+        run_order const turns(warps, settings.seed != 0);
         for (u32 w = 0; w < warps; ++w)
           ran |= run_warp(b, b.warps[turns.items[w]], checks, advanced);
         advanced &= goes_on;
       }
     }
-    std::erase_if(active, [&](Block const* b) {
+    std::erase_if(active, [&](block_state const* b) {
       if (b->alive != 0)
         return false;
-      for (Thread const& t : b->threads) {
+      for (ptx_thread const& t : b->threads) {
         total_instructions += t.count;
         longest = std::max(longest, t.count);
       }
@@ -1800,8 +1815,8 @@ void execute(Launch const& l) {
       deadlock(active);
     if (settings.max_instructions != 0 && ++passes % 16 == 0) {
       u64 n = total_instructions - before;
-      for (Block const* const b : active)
-        for (Thread const& t : b->threads)
+      for (block_state const* const b : active)
+        for (ptx_thread const& t : b->threads)
           n += t.count;
       if (n > settings.max_instructions * 1'000'000)
         die("more than %llu million instructions in %s",
@@ -1822,7 +1837,7 @@ void execute(Launch const& l) {
 
 void report_leaks() {
   for (auto const& [at, a] : allocations) {
-    if (a.kind == Allocation::variable || a.kind == Allocation::graph)
+    if (a.kind == device_allocation::variable || a.kind == device_allocation::graph)
       continue;
     if (++findings <= settings.max_reports) {
       std::fprintf(stderr, "ptxemu: leakcheck: allocation %llu, of %llu bytes, was not freed\n",

@@ -8,19 +8,19 @@ namespace emu {
 
 namespace {
 
-struct Wrapper {
+struct fatbin_wrapper {
   u32 magic;
   u32 version;
   u8 const* data;
   void const* more;
 };
-struct Header {
+struct fatbin_header {
   u32 magic;
   u16 version;
   u16 bytes;
   u64 size;
 };
-struct Entry {
+struct fatbin_entry {
   u16 kind;  // 1: PTX, 2: cubin
   u16 version;
   u32 header_bytes;
@@ -40,11 +40,11 @@ struct Entry {
 }  // namespace
 
 std::vector<std::string> ptx_of_fatbin(void const* image) {
-  Wrapper wrapper{};
+  fatbin_wrapper wrapper{};
   std::memcpy(&wrapper, image, sizeof wrapper);
   if (wrapper.magic != 0x466243b1)
     die("a fat binary with the unknown magic number %x", wrapper.magic);
-  Header header{};
+  fatbin_header header{};
   std::memcpy(&header, wrapper.data, sizeof header);
   if (header.magic != 0xba55ed50)
     die("a fat binary with the unknown inner magic number %x", header.magic);
@@ -52,7 +52,7 @@ std::vector<std::string> ptx_of_fatbin(void const* image) {
   u8 const* at = wrapper.data + header.bytes;
   u8 const* const end = at + header.size;
   while (at < end) {
-    Entry entry{};
+    fatbin_entry entry{};
     std::memcpy(&entry, at, sizeof entry);
     if (entry.kind == 1) {
       if (entry.compressed_size != 0 || (entry.flags & 0xa000) != 0) {
@@ -68,19 +68,19 @@ std::vector<std::string> ptx_of_fatbin(void const* image) {
   return found;
 }
 
-void load(Module& m) {
+void load(ptx_module& m) {
   if (m.loaded)
     return;
   m.loaded = true;
   for (auto& [name, v] : m.variables) {
-    if (v.space == Space::shared) {
+    if (v.space == memory_space::shared) {
       if (v.is_extern)
         continue;
       m.shared_bytes = (m.shared_bytes + v.align - 1) / v.align * v.align;
       v.address = shared_base + m.shared_bytes;
       m.shared_bytes += v.size;
     } else if (!v.is_extern) {
-      void* const p = allocate(v.size, Allocation::variable);
+      void* const p = allocate(v.size, device_allocation::variable);
       v.address = reinterpret_cast<u64>(p);
       if (!v.bytes.empty())
         std::memcpy(p, v.bytes.data(), v.bytes.size());

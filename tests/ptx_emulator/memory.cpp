@@ -11,7 +11,7 @@ namespace emu {
 
 u8* arena = nullptr;
 u8* shadow = nullptr;
-std::map<u64, Allocation>& allocations = *new std::map<u64, Allocation>;
+std::map<u64, device_allocation>& allocations = *new std::map<u64, device_allocation>;
 
 namespace {
 
@@ -33,21 +33,21 @@ constexpr u64 most_kept = 1 << 20;
 /// Whoever reads fresh memory gets values that change with the settings.
 void fill_fresh(u8* p, u64 bytes) {
   switch (settings.fresh) {
-    case Settings::Fresh::pattern:
+    case emulator_settings::fresh_memory::pattern:
       std::memset(p, static_cast<u8>(0xa5 + 0x3b * settings.seed), bytes);
       break;
-    case Settings::Fresh::zero:
+    case emulator_settings::fresh_memory::zero:
       std::memset(p, 0, bytes);
       break;
-    case Settings::Fresh::random: {
-      static Random source(settings.seed + 99);
+    case emulator_settings::fresh_memory::random: {
+      static random_numbers source(settings.seed + 99);
       for (u64 i = 0; i + 8 <= bytes; i += 8) {
         u64 const r = source.next();
         std::memcpy(p + i, &r, 8);
       }
       break;
     }
-    case Settings::Fresh::stale: {
+    case emulator_settings::fresh_memory::stale: {
       // As a pool that hands out the memory of an earlier call
       auto const at = freed.find((bytes + 255) / 256);
       std::memset(p, 0, bytes);
@@ -67,7 +67,7 @@ void init_memory() {
   shadow = reserve(arena_size);
 }
 
-void* allocate(u64 bytes, Allocation::Kind kind) {
+void* allocate(u64 bytes, device_allocation::kind_code kind) {
   if (bytes == 0)
     bytes = 1;
   // 256 bytes of alignment and at least as many between two allocations, which are never valid.
@@ -78,18 +78,18 @@ void* allocate(u64 bytes, Allocation::Kind kind) {
   used += size;
   u8* const p = arena + at;
   std::memset(shadow + at,
-              kind == Allocation::device  ? 1
-              : kind == Allocation::graph ? 0
-                                          : 3,
+              kind == device_allocation::device  ? 1
+              : kind == device_allocation::graph ? 0
+                                                 : 3,
               bytes);
-  if (kind == Allocation::variable) {
+  if (kind == device_allocation::variable) {
     std::memset(p, 0, bytes);
   } else {
     fill_fresh(p, bytes);
   }
   static u64 number = 0;
   allocations[reinterpret_cast<u64>(p)] = {bytes, kind,
-                                           kind == Allocation::variable ? 0 : ++number};
+                                           kind == device_allocation::variable ? 0 : ++number};
   return p;
 }
 
@@ -98,7 +98,7 @@ bool release(void* pointer) {
   if (at == allocations.end())
     return false;
   u64 const offset = at->first - reinterpret_cast<u64>(arena);
-  if (settings.fresh == Settings::Fresh::stale && at->second.size <= most_kept) {
+  if (settings.fresh == emulator_settings::fresh_memory::stale && at->second.size <= most_kept) {
     auto const* const bytes = static_cast<u8 const*>(pointer);
     freed[(at->second.size + 255) / 256].assign(bytes, bytes + at->second.size);
   }
@@ -121,7 +121,7 @@ void set_valid(void* pointer, bool valid) {
     fill_fresh(static_cast<u8*>(pointer), bytes);
 }
 
-std::pair<u64 const, Allocation> const* find_allocation(void const* pointer) {
+std::pair<u64 const, device_allocation> const* find_allocation(void const* pointer) {
   u64 const p = reinterpret_cast<u64>(pointer);
   auto at = allocations.upper_bound(p);
   if (at == allocations.begin())

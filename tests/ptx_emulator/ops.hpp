@@ -6,7 +6,7 @@
 
 namespace emu {
 
-enum Op : u16 {
+enum opcode_id : u16 {
 #define OP(name, ...) op_##name,
 #define OP_JUMP(name, ...) op_##name,
 #include "ops.inc"
@@ -18,7 +18,7 @@ enum Op : u16 {
 // Fields of `kind` of memory operations with vectors, and of LD_kernel and LD_frame.
 inline constexpr u16 kind_signed = 16, kind_v2 = 32, kind_v4 = 64;
 // Of float_slow: operation, type, rounding, saturation, flush to zero.
-enum class Slow : u8 {
+enum class slow_operation : u8 {
   add,
   sub,
   mul,
@@ -39,11 +39,11 @@ enum class Slow : u8 {
   min,
   max
 };
-enum class Rounding : u8 { nearest, zero, down, up };
+enum class rounding_mode : u8 { nearest, zero, down, up };
 // Of CARRY
-enum class Carry : u8 { add, sub, madlo, madhi };
+enum class carry_kind : u8 { add, sub, madlo, madhi };
 // Special registers
-enum class Special : u16 {
+enum class special_register : u16 {
   tid_x,
   tid_y,
   tid_z,
@@ -76,7 +76,7 @@ enum class Special : u16 {
   total_shared,
   zero
 };
-enum class Atomic : u8 {
+enum class atomic_operation : u8 {
   add,
   min,
   max,

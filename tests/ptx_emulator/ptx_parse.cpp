@@ -6,61 +6,63 @@
 
 namespace emu {
 
-int size_of(Type t) {
+int size_of(ptx_type t) {
   switch (t) {
-    case Type::pred:
-    case Type::b8:
-    case Type::u8:
-    case Type::s8:
+    case ptx_type::pred:
+    case ptx_type::b8:
+    case ptx_type::u8:
+    case ptx_type::s8:
       return 1;
-    case Type::b16:
-    case Type::u16:
-    case Type::s16:
-    case Type::f16:
-    case Type::bf16:
+    case ptx_type::b16:
+    case ptx_type::u16:
+    case ptx_type::s16:
+    case ptx_type::f16:
+    case ptx_type::bf16:
       return 2;
-    case Type::b32:
-    case Type::u32:
-    case Type::s32:
-    case Type::f32:
-    case Type::f16x2:
-    case Type::bf16x2:
+    case ptx_type::b32:
+    case ptx_type::u32:
+    case ptx_type::s32:
+    case ptx_type::f32:
+    case ptx_type::f16x2:
+    case ptx_type::bf16x2:
       return 4;
-    case Type::b64:
-    case Type::u64:
-    case Type::s64:
-    case Type::f64:
+    case ptx_type::b64:
+    case ptx_type::u64:
+    case ptx_type::s64:
+    case ptx_type::f64:
       return 8;
-    case Type::b128:
+    case ptx_type::b128:
       return 16;
-    case Type::none:
+    case ptx_type::none:
       break;
   }
   die("size of no type");
 }
 
-Type type_named(std::string_view s) {
+ptx_type type_named(std::string_view s) {
   // Not destroyed: work may be left for the exit of the program.
-  static auto const& types = *new std::unordered_map<std::string_view, Type>{
-      {"pred", Type::pred}, {"b8", Type::b8},     {"b16", Type::b16},     {"b32", Type::b32},
-      {"b64", Type::b64},   {"b128", Type::b128}, {"u8", Type::u8},       {"u16", Type::u16},
-      {"u32", Type::u32},   {"u64", Type::u64},   {"s8", Type::s8},       {"s16", Type::s16},
-      {"s32", Type::s32},   {"s64", Type::s64},   {"f16", Type::f16},     {"f32", Type::f32},
-      {"f64", Type::f64},   {"bf16", Type::bf16}, {"f16x2", Type::f16x2}, {"bf16x2", Type::bf16x2}};
+  static auto const& types = *new std::unordered_map<std::string_view, ptx_type>{
+      {"pred", ptx_type::pred},   {"b8", ptx_type::b8},        {"b16", ptx_type::b16},
+      {"b32", ptx_type::b32},     {"b64", ptx_type::b64},      {"b128", ptx_type::b128},
+      {"u8", ptx_type::u8},       {"u16", ptx_type::u16},      {"u32", ptx_type::u32},
+      {"u64", ptx_type::u64},     {"s8", ptx_type::s8},        {"s16", ptx_type::s16},
+      {"s32", ptx_type::s32},     {"s64", ptx_type::s64},      {"f16", ptx_type::f16},
+      {"f32", ptx_type::f32},     {"f64", ptx_type::f64},      {"bf16", ptx_type::bf16},
+      {"f16x2", ptx_type::f16x2}, {"bf16x2", ptx_type::bf16x2}};
   auto const found = types.find(s);
-  return found == types.end() ? Type::none : found->second;
+  return found == types.end() ? ptx_type::none : found->second;
 }
 
 namespace {
 
-struct Token {
-  enum Kind : u8 { word, number, text, punctuation, end } kind = end;
+struct token {
+  enum kind_code : u8 { word, number, text, punctuation, end } kind = end;
   std::string_view s;
   u32 line = 0;
 };
 
-std::vector<Token> tokenize(std::string_view text) {
-  std::vector<Token> tokens;
+std::vector<token> tokenize(std::string_view text) {
+  std::vector<token> tokens;
   u32 line = 1;
   std::size_t i = 0;
   auto const is_word = [](char c) {
@@ -85,7 +87,7 @@ std::vector<Token> tokenize(std::string_view text) {
       std::size_t const from = ++i;
       while (i < text.size() && text[i] != '"')
         ++i;
-      tokens.push_back({Token::text, text.substr(from, i - from), line});
+      tokens.push_back({token::text, text.substr(from, i - from), line});
       ++i;
     } else if (std::isdigit(static_cast<unsigned char>(c))) {
       std::size_t const from = i;
@@ -97,7 +99,7 @@ std::vector<Token> tokenize(std::string_view text) {
         for (++i; std::isdigit(static_cast<unsigned char>(text[i]));)
           ++i;
       }
-      tokens.push_back({Token::number, text.substr(from, i - from), line});
+      tokens.push_back({token::number, text.substr(from, i - from), line});
     } else if (is_word(c)) {
       std::size_t const from = i;
       while (i < text.size()) {
@@ -109,35 +111,35 @@ std::vector<Token> tokenize(std::string_view text) {
           break;
         }
       }
-      tokens.push_back({Token::word, text.substr(from, i - from), line});
+      tokens.push_back({token::word, text.substr(from, i - from), line});
     } else {
-      tokens.push_back({Token::punctuation, text.substr(i, 1), line});
+      tokens.push_back({token::punctuation, text.substr(i, 1), line});
       ++i;
     }
   }
-  tokens.push_back({Token::end, {}, line});
+  tokens.push_back({token::end, {}, line});
   return tokens;
 }
 
 u64 round_up(u64 n, u64 to) { return (n + to - 1) / to * to; }
 
-class Parser {
+class parser {
  public:
-  explicit Parser(Module& m) : module_(m), tokens_(tokenize(m.text)) {}
+  explicit parser(ptx_module& m) : module_(m), tokens_(tokenize(m.text)) {}
 
   void run() {
-    while (peek().kind != Token::end) {
+    while (peek().kind != token::end) {
       top_level();
     }
   }
 
  private:
-  Token const& peek(int ahead = 0) const {
+  token const& peek(int ahead = 0) const {
     return tokens_[std::min(at_ + static_cast<std::size_t>(ahead), tokens_.size() - 1)];
   }
-  Token next() { return tokens_[at_ < tokens_.size() - 1 ? at_++ : at_]; }
+  token next() { return tokens_[at_ < tokens_.size() - 1 ? at_++ : at_]; }
   bool is(char const* s, int ahead = 0) const {
-    return peek(ahead).kind != Token::text && peek(ahead).s == s;
+    return peek(ahead).kind != token::text && peek(ahead).s == s;
   }
   bool take(char const* s) {
     if (is(s)) {
@@ -156,24 +158,24 @@ class Parser {
   }
   void skip_line() {
     u32 const line = peek().line;
-    while (peek().kind != Token::end && peek().line == line)
+    while (peek().kind != token::end && peek().line == line)
       ++at_;
   }
   void skip_braces() {
     need("{");
     for (int depth = 1; depth > 0;) {
-      if (peek().kind == Token::end)
+      if (peek().kind == token::end)
         fail("expected }");
-      Token const t = next();
-      if (t.kind == Token::punctuation)
+      token const t = next();
+      if (t.kind == token::punctuation)
         depth += t.s == "{" ? 1 : t.s == "}" ? -1 : 0;
     }
   }
 
   u64 integer() {
     bool const minus = take("-");
-    Token const t = next();
-    if (t.kind != Token::number)
+    token const t = next();
+    if (t.kind != token::number)
       fail("expected an integer");
     std::string s(t.s);
     while (!s.empty() && (s.back() == 'U' || s.back() == 'u'))
@@ -191,7 +193,7 @@ class Parser {
     bool const minus = take("-");
     std::string_view const s = peek().s;
     if (s.size() > 2 && s[0] == '0' && (s[1] == 'f' || s[1] == 'F' || s[1] == 'd' || s[1] == 'D') &&
-        peek().kind == Token::number) {
+        peek().kind == token::number) {
       bits = std::strtoull(std::string(s.substr(2)).c_str(), nullptr, 16);
       width = s[1] == 'f' || s[1] == 'F' ? 32 : 64;
       if (minus)
@@ -207,7 +209,7 @@ class Parser {
   }
 
   void top_level() {
-    Token const t = peek();
+    token const t = peek();
     if (t.s == ".version" || t.s == ".target" || t.s == ".address_size" || t.s == ".loc") {
       skip_line();
     } else if (t.s == ".file") {
@@ -215,7 +217,7 @@ class Parser {
       u32 const index = static_cast<u32>(integer());
       module_.files[index] = std::string(next().s);
       u32 const line = t.line;
-      while (peek().line == line && peek().kind != Token::end)
+      while (peek().line == line && peek().kind != token::end)
         next();
     } else if (t.s == ".section") {
       next();
@@ -232,7 +234,7 @@ class Parser {
       if (is(".entry") || is(".func")) {
         function(is_extern);
       } else if (is(".global") || is(".const") || is(".shared")) {
-        Variable v = variable(is_extern);
+        ptx_variable v = variable(is_extern);
         if (auto const [at, is_new] = module_.variables.emplace(v.name, v);
             !is_new && at->second.is_extern)
           at->second = v;
@@ -246,21 +248,21 @@ class Parser {
   }
 
   /// Parses `.space [.align n] [.attribute(...)] .type name[n] [= ...] ;`
-  Variable variable(bool is_extern) {
-    Variable v;
+  ptx_variable variable(bool is_extern) {
+    ptx_variable v;
     v.is_extern = is_extern;
     std::string_view const space = next().s;
-    v.space = space == ".global"   ? Space::global
-              : space == ".const"  ? Space::constant
-              : space == ".shared" ? Space::shared
-              : space == ".local"  ? Space::local
-              : space == ".param"  ? Space::param
-                                   : Space::generic;
-    if (v.space == Space::generic)
+    v.space = space == ".global"   ? memory_space::global
+              : space == ".const"  ? memory_space::constant
+              : space == ".shared" ? memory_space::shared
+              : space == ".local"  ? memory_space::local
+              : space == ".param"  ? memory_space::param
+                                   : memory_space::generic;
+    if (v.space == memory_space::generic)
       fail("unknown space");
-    Type type = Type::none;
+    ptx_type type = ptx_type::none;
     u64 lanes = 1;
-    while (peek().kind == Token::word && peek().s[0] == '.') {
+    while (peek().kind == token::word && peek().s[0] == '.') {
       if (take(".align")) {
         v.align = integer();
       } else if (take(".attribute")) {
@@ -273,7 +275,7 @@ class Parser {
         lanes = 4;
       } else {
         type = type_named(next().s.substr(1));
-        if (type == Type::none)
+        if (type == ptx_type::none)
           fail("unknown type of a variable");
       }
     }
@@ -297,7 +299,7 @@ class Parser {
     need(";");
     return v;
   }
-  void initializer(Variable& v, u64 element, std::size_t& at) {
+  void initializer(ptx_variable& v, u64 element, std::size_t& at) {
     if (take("{")) {
       while (!take("}")) {
         initializer(v, element, at);
@@ -307,7 +309,7 @@ class Parser {
     }
     if (v.bytes.size() < at + element)
       v.bytes.resize(at + element);
-    if (peek().kind == Token::word) {
+    if (peek().kind == token::word) {
       bool const generic = take("generic");
       // 0xFF(symbol): one byte of an address
       if (generic)
@@ -330,13 +332,13 @@ class Parser {
     at += element;
   }
 
-  Param param() {
+  ptx_parameter param() {
     // .param .align 8 .b8 name[48]   or   .param .u64 [.ptr .global .align 4] name
     need(".param");
-    Param p{};
+    ptx_parameter p{};
     p.align = 1;
-    Type type = Type::none;
-    while (peek().kind == Token::word && peek().s[0] == '.') {
+    ptx_type type = ptx_type::none;
+    while (peek().kind == token::word && peek().s[0] == '.') {
       if (take(".align")) {
         p.align = integer();
       } else if (take(".ptr")) {
@@ -346,13 +348,13 @@ class Parser {
           integer();
       } else {
         type = type_named(next().s.substr(1));
-        if (type == Type::none)
+        if (type == ptx_type::none)
           fail("unknown type of a parameter");
       }
     }
     p.size = static_cast<u64>(size_of(type));
     p.align = std::max(p.align, p.size);
-    if (peek().kind == Token::word)
+    if (peek().kind == token::word)
       p.name = std::string(next().s);
     if (take("[")) {
       u64 n = 0;
@@ -365,15 +367,15 @@ class Parser {
   }
 
   void function(bool) {
-    auto f = std::make_unique<Function>();
+    auto f = std::make_unique<ptx_function>();
     f_ = f.get();
     f->module = &module_;
     f->is_entry = next().s == ".entry";
     u64 formals = 0;
-    auto const list = [&](std::vector<Param>& out) {
+    auto const list = [&](std::vector<ptx_parameter>& out) {
       need("(");
       while (!take(")")) {
-        Param p = param();
+        ptx_parameter p = param();
         formals = round_up(formals, p.align);
         p.offset = formals;
         formals += p.size;
@@ -417,7 +419,7 @@ class Parser {
 
   // ----- bodies ----------------------------------------------------------------------------------
 
-  struct Scope {
+  struct register_scope {
     std::unordered_map<std::string_view, int> regs;
     u32 area;
   };
@@ -452,15 +454,15 @@ class Parser {
   }
 
   void statement() {
-    Token const t = peek();
-    if (t.kind == Token::end)
+    token const t = peek();
+    if (t.kind == token::end)
       fail("unexpected end");
     if (take(";"))
       return;
     if (t.s == ".reg") {
       next();
-      Type const type = type_named(next().s.substr(1));
-      if (type == Type::none)
+      ptx_type const type = type_named(next().s.substr(1));
+      if (type == ptx_type::none)
         fail("unknown type of a register");
       do {
         std::string_view const name = next().s;
@@ -479,16 +481,16 @@ class Parser {
       } while (take(","));
       need(";");
     } else if (t.s == ".local" || t.s == ".shared" || t.s == ".param") {
-      Variable v = variable(false);
-      if (v.space == Space::param) {
+      ptx_variable v = variable(false);
+      if (v.space == memory_space::param) {
         area_ = static_cast<u32>(round_up(area_, std::max<u64>(v.align, 8)));
         param_area_[v.name] = {area_, static_cast<u32>(v.size)};
         area_ += static_cast<u32>(v.size);
         f_->area_bytes = std::max(f_->area_bytes, static_cast<u32>(round_up(area_, 16)));
-      } else if (v.space == Space::shared && !f_->is_entry) {
+      } else if (v.space == memory_space::shared && !f_->is_entry) {
         module_.variables[v.name] = v;  // has one place for all kernels that call the function
       } else {
-        u64& used = v.space == Space::local ? f_->local_bytes : f_->shared_bytes;
+        u64& used = v.space == memory_space::local ? f_->local_bytes : f_->shared_bytes;
         used = round_up(used, v.align);
         v.address = used;
         used += v.size;
@@ -499,12 +501,12 @@ class Parser {
       file_ = static_cast<u32>(integer());
       source_line_ = static_cast<u32>(integer());
       u32 const line = t.line;
-      while (peek().line == line && peek().kind != Token::end)
+      while (peek().line == line && peek().kind != token::end)
         next();
     } else if (t.s == ".pragma") {
       while (!take(";"))
         next();
-    } else if (t.kind == Token::word && is(":", 1)) {
+    } else if (t.kind == token::word && is(":", 1)) {
       std::string const name(next().s);
       next();
       if (take(".branchtargets")) {
@@ -524,15 +526,15 @@ class Parser {
     }
   }
 
-  Operand operand() {
-    Operand o;
+  ptx_operand operand() {
+    ptx_operand o;
     if (take("!")) {
       o = operand();
       o.negated = true;
       return o;
     }
     if (take("{")) {
-      o.kind = Operand::vector;
+      o.kind = ptx_operand::vector;
       while (!take("}")) {
         o.parts.push_back(operand());
         take(",");
@@ -541,15 +543,15 @@ class Parser {
     }
     if (take("[")) {
       o = operand();
-      Operand a;
-      a.kind = Operand::address;
-      if (o.kind == Operand::imm) {
+      ptx_operand a;
+      a.kind = ptx_operand::address;
+      if (o.kind == ptx_operand::imm) {
         a.value = o.value;
-      } else if (o.kind == Operand::reg) {
+      } else if (o.kind == ptx_operand::reg) {
         a.reg_id = o.reg_id;
         a.reg_type = o.reg_type;
         a.value = o.value;
-      } else if (o.kind == Operand::symbol) {
+      } else if (o.kind == ptx_operand::symbol) {
         a.name = o.name;
         a.value = o.value;
       } else {
@@ -558,31 +560,31 @@ class Parser {
       need("]");
       return a;
     }
-    if (peek().kind == Token::number || is("-")) {
-      o.kind = Operand::imm;
+    if (peek().kind == token::number || is("-")) {
+      o.kind = ptx_operand::imm;
       o.is_float_imm = literal(o.value, o.float_bits);
       return o;
     }
-    Token const t = next();
-    if (t.kind != Token::word)
+    token const t = next();
+    if (t.kind != token::word)
       fail("expected an operand");
     if (t.s == "_") {
-      o.kind = Operand::sink;
+      o.kind = ptx_operand::sink;
     } else if (int const reg = find_reg(t.s); reg >= 0) {
-      o.kind = Operand::reg;
+      o.kind = ptx_operand::reg;
       o.reg_id = reg;
       o.reg_type = f_->regs[static_cast<std::size_t>(reg)];
     } else if (t.s[0] == '%' || t.s == "WARP_SZ") {
-      o.kind = Operand::special;
+      o.kind = ptx_operand::special;
       o.name = std::string(t.s);
     } else {
-      o.kind = Operand::symbol;
+      o.kind = ptx_operand::symbol;
       o.name = std::string(t.s);
     }
     if (take("+")) {
       o.value = integer();
-    } else if (is("-") && (o.kind == Operand::symbol || o.kind == Operand::reg) &&
-               peek(1).kind == Token::number) {
+    } else if (is("-") && (o.kind == ptx_operand::symbol || o.kind == ptx_operand::reg) &&
+               peek(1).kind == token::number) {
       o.value = integer();
     }
     if (take("|"))
@@ -591,14 +593,14 @@ class Parser {
   }
 
   void instruction() {
-    RawInstruction r;
+    raw_instruction r;
     if (take("@")) {
       r.guard_negated = take("!");
       r.guard = find_reg(next().s);
       if (r.guard < 0)
         fail("unknown guard");
     }
-    Token const t = next();
+    token const t = next();
     r.line = t.line;
     r.file = file_;
     r.source_line = source_line_;
@@ -615,8 +617,8 @@ class Parser {
         take(",");
       }
       // Places of .param variables are fixed here, since their names are reused.
-      for (Operand& o : r.operands) {
-        if (o.kind == Operand::address && !o.name.empty()) {
+      for (ptx_operand& o : r.operands) {
+        if (o.kind == ptx_operand::address && !o.name.empty()) {
           if (auto const at = param_area_.find(o.name); at != param_area_.end()) {
             o.name = "@frame";
             o.value += at->second.first;
@@ -627,7 +629,7 @@ class Parser {
     f_->raw.push_back(std::move(r));
   }
 
-  void call(RawInstruction& r) {
+  void call(raw_instruction& r) {
     auto const place = [&](std::string_view name, bool is_result) {
       auto const at = param_area_.find(std::string(name));
       if (at == param_area_.end())
@@ -643,14 +645,14 @@ class Parser {
       }
       need(",");
     }
-    Token const callee = next();
-    Operand o;
+    token const callee = next();
+    ptx_operand o;
     if (int const reg = find_reg(callee.s); reg >= 0) {
-      o.kind = Operand::reg;
+      o.kind = ptx_operand::reg;
       o.reg_id = reg;
-      o.reg_type = Type::b64;
+      o.reg_type = ptx_type::b64;
     } else {
-      o.kind = Operand::symbol;
+      o.kind = ptx_operand::symbol;
       o.name = std::string(callee.s);
     }
     r.operands.push_back(o);
@@ -669,11 +671,11 @@ class Parser {
     need(";");
   }
 
-  Module& module_;
-  std::vector<Token> tokens_;
+  ptx_module& module_;
+  std::vector<token> tokens_;
   std::size_t at_ = 0;
-  Function* f_ = nullptr;
-  std::vector<Scope> scopes_;
+  ptx_function* f_ = nullptr;
+  std::vector<register_scope> scopes_;
   std::deque<std::string> names_;
   std::unordered_map<std::string, std::pair<u32, u32>> param_area_;
   u32 area_ = 0, file_ = 0, source_line_ = 0;
@@ -681,8 +683,8 @@ class Parser {
 
 }  // namespace
 
-std::unique_ptr<Module> parse_ptx(std::string text) {
-  auto module = std::make_unique<Module>();
+std::unique_ptr<ptx_module> parse_ptx(std::string text) {
+  auto module = std::make_unique<ptx_module>();
   module->text = std::move(text);
   std::string_view const all = module->text;
   for (std::size_t from = 0; from < all.size();) {
@@ -690,7 +692,7 @@ std::unique_ptr<Module> parse_ptx(std::string text) {
     module->lines.push_back(all.substr(from, to - from));
     from = to + 1;
   }
-  Parser(*module).run();
+  parser(*module).run();
   return module;
 }
 

@@ -15,7 +15,7 @@ using namespace emu;
 
 namespace emu {
 
-Settings settings;
+emulator_settings settings;
 
 namespace {
 u64 number(char const* name, u64 otherwise) {
@@ -37,10 +37,10 @@ void read_settings() {
     settings.init = number("PTXEMU_INITCHECK", 0) != 0;
     settings.lazy = text("PTXEMU_STREAMS", "lazy") != "eager";
     std::string const fresh = text("PTXEMU_FRESH", "pattern");
-    settings.fresh = fresh == "zero"     ? Settings::Fresh::zero
-                     : fresh == "random" ? Settings::Fresh::random
-                     : fresh == "stale"  ? Settings::Fresh::stale
-                                         : Settings::Fresh::pattern;
+    settings.fresh = fresh == "zero"     ? emulator_settings::fresh_memory::zero
+                     : fresh == "random" ? emulator_settings::fresh_memory::random
+                     : fresh == "stale"  ? emulator_settings::fresh_memory::stale
+                                         : emulator_settings::fresh_memory::pattern;
     settings.leaks = number("PTXEMU_LEAKCHECK", 0) != 0;
     settings.graphs_elsewhere = text("PTXEMU_GRAPHS", "") == "elsewhere";
     settings.elsewhere = number("PTXEMU_ELSEWHERE", 0) != 0;
@@ -60,7 +60,7 @@ void read_settings() {
                                                         : 227;
     settings.shared_optin = static_cast<int>(number("PTXEMU_SHARED_KIB", kib) * 1024);
     settings.cooperative = number("PTXEMU_COOPERATIVE", 1) != 0;
-    random_source = Random(settings.seed);
+    random_source = random_numbers(settings.seed);
     init_memory();
     return true;
   }();
@@ -81,9 +81,9 @@ cudaError_t result(cudaError_t code) {
   return code;
 }
 
-struct Entry {
+struct fatbin_entry {
   std::unique_lock<std::recursive_mutex> lock{mutex};
-  explicit Entry(char const* name) {
+  explicit fatbin_entry(char const* name) {
     read_settings();
     fails = must_fail(name);
     if (settings.trace >= 2)
@@ -106,40 +106,40 @@ struct Entry {
     return at != std::string::npos && named[at] == '%' ? calls % n == 0 : calls == n;
   }
 };
-#define ENTRY                  \
-  Entry const entry(__func__); \
-  if (entry.fails)             \
+#define ENTRY                         \
+  fatbin_entry const entry(__func__); \
+  if (entry.fails)                    \
   return result(cudaErrorMemoryAllocation)
 
 // ----- modules and kernels -----------------------------------------------------------------------
 
-struct Image {
+struct code_image {
   void const* fatbin = nullptr;
-  std::unique_ptr<Module> module;
+  std::unique_ptr<ptx_module> module;
   int target = 0;
 };
-struct Kernel {
-  Image* image = nullptr;
+struct registered_kernel {
+  code_image* image = nullptr;
   std::string name;
-  Function* function = nullptr;
+  ptx_function* function = nullptr;
   std::map<int, int>
       most_dynamic;  ///< set by cudaFuncSetAttribute for a device; else 48 KiB with static memory
 
   [[nodiscard]] bool is_set() const { return most_dynamic.contains(current_device); }
   [[nodiscard]] int max_dynamic() const { return most_dynamic.at(current_device); }
 };
-struct HostVariable {
-  Image* image;
+struct host_variable {
+  code_image* image;
   std::string name;
   u64 size;
 };
 
 // Registered before main: not destroyed, since programs unregister at their exit.
-auto& images = *new std::set<Image*>;
-auto& kernels = *new std::map<void const*, Kernel*>;
-auto& variables = *new std::map<void const*, HostVariable>;
+auto& images = *new std::set<code_image*>;
+auto& kernels = *new std::map<void const*, registered_kernel*>;
+auto& variables = *new std::map<void const*, host_variable>;
 
-void parse(Image& image) {
+void parse(code_image& image) {
   if (image.module != nullptr)
     return;
   auto texts = ptx_of_fatbin(image.fatbin);
@@ -153,7 +153,7 @@ void parse(Image& image) {
   load(*image.module);
 }
 
-Kernel* kernel_of(void const* f) {
+registered_kernel* kernel_of(void const* f) {
   for (auto const& [host, kernel] : kernels) {
     if (host == f || kernel == f) {
       if (kernel->function == nullptr) {
@@ -168,12 +168,12 @@ Kernel* kernel_of(void const* f) {
   }
   return nullptr;
 }
-Kernel* find_kernel(void const* f) {
-  static auto& known = *new std::unordered_map<void const*, Kernel*>;
+registered_kernel* find_kernel(void const* f) {
+  static auto& known = *new std::unordered_map<void const*, registered_kernel*>;
   auto const at = known.find(f);
   if (at != known.end())
     return at->second;
-  Kernel* const k = kernel_of(f);
+  registered_kernel* const k = kernel_of(f);
   if (k != nullptr)
     known[f] = k;
   return k;
@@ -181,39 +181,39 @@ Kernel* find_kernel(void const* f) {
 
 // ----- streams -----------------------------------------------------------------------------------
 
-struct Graph;
-struct Stream;
+struct graph_state;
+struct stream_state;
 /// An operation of a stream. `run` is copied into graphs.
-struct Operation {
+struct stream_operation {
   std::function<void()> run;
 };
-struct Event {
-  Stream* stream = nullptr;  ///< null: never recorded
-  u64 at = 0;                ///< number of operations of the stream that it waits for
-  Graph* captured = nullptr;
+struct event_state {
+  stream_state* stream = nullptr;  ///< null: never recorded
+  u64 at = 0;                      ///< number of operations of the stream that it waits for
+  graph_state* captured = nullptr;
   unsigned flags = 0;
 };
-struct Stream {
+struct stream_state {
   int device = 0;
   bool blocking = true;
   bool is_legacy = false;
-  std::deque<Operation> queue;
+  std::deque<stream_operation> queue;
   u64 done = 0, enqueued = 0;
-  Graph* capture = nullptr;
+  graph_state* capture = nullptr;
   bool is_origin = false, invalidated = false;
   cudaStreamCaptureMode mode{};
   std::thread::id* capturing_thread = nullptr;
   int priority = 0;
 };
-struct Graph {
-  std::vector<Operation> operations;
-  std::vector<Stream*> streams;
+struct graph_state {
+  std::vector<stream_operation> operations;
+  std::vector<stream_state*> streams;
 };
 
-auto& streams = *new std::set<Stream*>;
-Stream& legacy() {
-  static Stream& s = *[] {
-    auto* const made = new Stream;
+auto& streams = *new std::set<stream_state*>;
+stream_state& legacy() {
+  static stream_state& s = *[] {
+    auto* const made = new stream_state;
     made->is_legacy = true;
     streams.insert(made);
     return made;
@@ -222,37 +222,37 @@ Stream& legacy() {
 }
 thread_local int own_captures = 0;
 
-Stream* stream_of(cudaStream_t s) {
+stream_state* stream_of(cudaStream_t s) {
   if (s == nullptr || s == cudaStreamLegacy)
     return &legacy();
   if (s == cudaStreamPerThread) {
-    static thread_local Stream* own = [] {
-      auto* const made = new Stream;
+    static thread_local stream_state* own = [] {
+      auto* const made = new stream_state;
       streams.insert(made);
       return made;
     }();
     return own;
   }
-  auto* const found = reinterpret_cast<Stream*>(s);
+  auto* const found = reinterpret_cast<stream_state*>(s);
   if (!streams.contains(found))
     return nullptr;
   return found;
 }
 
-void drain(Stream& s, u64 up_to = ~u64{0}) {
+void drain(stream_state& s, u64 up_to = ~u64{0}) {
   while (!s.queue.empty() && s.done < up_to) {
-    Operation op = std::move(s.queue.front());
+    stream_operation op = std::move(s.queue.front());
     s.queue.pop_front();
     ++s.done;
     op.run();
   }
 }
 void drain_all() {
-  for (Stream* const s : streams)
+  for (stream_state* const s : streams)
     drain(*s);
 }
 void drain_blocking() {
-  for (Stream* const s : streams) {
+  for (stream_state* const s : streams) {
     if (s->blocking)
       drain(*s);
   }
@@ -260,7 +260,7 @@ void drain_blocking() {
 
 /// Enqueues work, or captures it.
 cudaError_t enqueue(cudaStream_t handle, std::function<void()> run) {
-  Stream* const s = stream_of(handle);
+  stream_state* const s = stream_of(handle);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   if (s->capture != nullptr) {
@@ -270,7 +270,7 @@ cudaError_t enqueue(cudaStream_t handle, std::function<void()> run) {
     return cudaSuccess;
   }
   if (s->is_legacy) {
-    for (Stream* const other : streams) {
+    for (stream_state* const other : streams) {
       if (other->capture != nullptr && other->blocking)
         return result(cudaErrorStreamCaptureImplicit);
     }
@@ -288,7 +288,7 @@ cudaError_t enqueue(cudaStream_t handle, std::function<void()> run) {
 /// Calls that a thread may not make while it captures a stream.
 bool is_capturing_here() { return own_captures > 0; }
 cudaError_t refuse_in_capture() {
-  for (Stream* const s : streams) {
+  for (stream_state* const s : streams) {
     if (s->capture != nullptr && s->mode != cudaStreamCaptureModeRelaxed)
       s->invalidated = true;
   }
@@ -297,7 +297,7 @@ cudaError_t refuse_in_capture() {
 bool is_strict() {
   if (!is_capturing_here())
     return false;
-  for (Stream* const s : streams) {
+  for (stream_state* const s : streams) {
     if (s->capture != nullptr && s->mode != cudaStreamCaptureModeRelaxed)
       return true;
   }
@@ -310,7 +310,7 @@ int shared_per_sm() {
   int const kib = settings.shared_optin / 1024;
   return (kib + 1) * 1024;
 }
-int occupancy(Kernel const& k, int threads, std::size_t dynamic) {
+int occupancy(registered_kernel const& k, int threads, std::size_t dynamic) {
   u64 const fixed = static_cast<u64>(static_shared(*k.function));
   u64 const limit = k.is_set() ? fixed + static_cast<u64>(k.max_dynamic()) : 48 * 1024;
   if (threads <= 0 || threads > 1024 || fixed + dynamic > limit ||
@@ -335,7 +335,7 @@ int occupancy(Kernel const& k, int threads, std::size_t dynamic) {
 
 cudaError_t launch(void const* f, dim3 grid, dim3 block, void** args, std::size_t shared,
                    cudaStream_t stream, bool cooperative) {
-  Kernel* const k = find_kernel(f);
+  registered_kernel* const k = find_kernel(f);
   if (k == nullptr)
     return result(cudaErrorInvalidDeviceFunction);
   u64 const threads = u64{block.x} * block.y * block.z;
@@ -361,12 +361,12 @@ cudaError_t launch(void const* f, dim3 grid, dim3 block, void** args, std::size_
       return result(cudaErrorCooperativeLaunchTooLarge);
     }
   }
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   if (s->device != current_device && !s->is_legacy)
     return result(cudaErrorInvalidResourceHandle);
-  Launch l;
+  launch_request l;
   l.kernel = k->function;
   l.grid = {grid.x, grid.y, grid.z};
   l.block = {block.x, block.y, block.z};
@@ -374,7 +374,7 @@ cudaError_t launch(void const* f, dim3 grid, dim3 block, void** args, std::size_
   l.cooperative = cooperative;
   l.params.resize(k->function->param_bytes + 16);
   for (std::size_t i = 0; i < k->function->params.size(); ++i) {
-    Param const& p = k->function->params[i];
+    ptx_parameter const& p = k->function->params[i];
     std::memcpy(l.params.data() + p.offset, args[i], p.size);
   }
   return enqueue(stream, [l = std::move(l)] { execute(l); });
@@ -422,7 +422,7 @@ extern "C" {
 // ----- what nvcc's code calls --------------------------------------------------------------------
 
 void** __cudaRegisterFatBinary(void* fatbin) {
-  auto* const image = new Image;
+  auto* const image = new code_image;
   image->fatbin = fatbin;
   images.insert(image);
   return reinterpret_cast<void**>(image);
@@ -432,14 +432,14 @@ void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
 void __cudaRegisterFunction(void** image, char const* host, char*, char const* name, int, uint3*,
                             uint3*, dim3*, dim3*, int*) {
-  auto* const k = new Kernel;
-  k->image = reinterpret_cast<Image*>(image);
+  auto* const k = new registered_kernel;
+  k->image = reinterpret_cast<code_image*>(image);
   k->name = name;
   kernels[host] = k;
 }
 void __cudaRegisterVar(void** image, char* host, char*, char const* name, int, std::size_t size,
                        int, int) {
-  variables[host] = {reinterpret_cast<Image*>(image), name, size};
+  variables[host] = {reinterpret_cast<code_image*>(image), name, size};
 }
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, void const* host) {
   auto const at = kernels.find(host);
@@ -449,12 +449,12 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, void const* host) {
   return cudaSuccess;
 }
 
-struct CallConfiguration {
+struct call_configuration {
   dim3 grid, block;
   std::size_t shared;
   cudaStream_t stream;
 };
-static thread_local std::vector<CallConfiguration> configurations;
+static thread_local std::vector<call_configuration> configurations;
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared,
                                      struct CUstream_st* stream) {
   configurations.push_back({grid, block, shared, stream});
@@ -710,7 +710,7 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes) {
     *p = nullptr;
     return cudaSuccess;
   }
-  *p = allocate(bytes, Allocation::device);
+  *p = allocate(bytes, device_allocation::device);
   return *p != nullptr ? cudaSuccess : result(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* p) {
@@ -724,28 +724,28 @@ cudaError_t cudaFree(void* p) {
 }
 cudaError_t cudaMallocManaged(void** p, std::size_t bytes, unsigned) {
   ENTRY;
-  *p = allocate(bytes, Allocation::managed);
+  *p = allocate(bytes, device_allocation::managed);
   return *p != nullptr ? cudaSuccess : result(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
   ENTRY;
-  *p = allocate(bytes, Allocation::pinned);
+  *p = allocate(bytes, device_allocation::pinned);
   return *p != nullptr ? cudaSuccess : result(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return cudaHostAlloc(p, bytes, 0); }
 cudaError_t cudaFreeHost(void* p) { return cudaFree(p); }
 cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   if (s->capture != nullptr) {
     // A node of the graph: the address is known now, and the memory is there from that node to the
     // one that frees it.
-    void* const made = *p = allocate(bytes, Allocation::graph);
+    void* const made = *p = allocate(bytes, device_allocation::graph);
     return enqueue(stream, [made] { set_valid(made, true); });
   }
-  *p = allocate(bytes, Allocation::device);
+  *p = allocate(bytes, device_allocation::device);
   return *p != nullptr ? cudaSuccess : result(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
@@ -756,10 +756,10 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   if (found == nullptr)
     return result(cudaErrorInvalidValue);
   // A graph can free what it allocated only.
-  if (Stream const* const s = stream_of(stream);
-      s != nullptr && s->capture != nullptr && found->second.kind != Allocation::graph)
+  if (stream_state const* const s = stream_of(stream);
+      s != nullptr && s->capture != nullptr && found->second.kind != device_allocation::graph)
     return result(cudaErrorInvalidValue);
-  if (found->second.kind == Allocation::graph)
+  if (found->second.kind == device_allocation::graph)
     return enqueue(stream, [p] { set_valid(p, false); });
   return enqueue(stream, [p] {
     if (!release(p))
@@ -861,10 +861,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, void const* p) {
   }
   a->device = 0;
   a->devicePointer = const_cast<void*>(p);
-  a->type = found->second.kind == Allocation::managed  ? cudaMemoryTypeManaged
-            : found->second.kind == Allocation::pinned ? cudaMemoryTypeHost
-                                                       : cudaMemoryTypeDevice;
-  if (found->second.kind == Allocation::managed || found->second.kind == Allocation::pinned)
+  a->type = found->second.kind == device_allocation::managed  ? cudaMemoryTypeManaged
+            : found->second.kind == device_allocation::pinned ? cudaMemoryTypeHost
+                                                              : cudaMemoryTypeDevice;
+  if (found->second.kind == device_allocation::managed ||
+      found->second.kind == device_allocation::pinned)
     a->hostPointer = const_cast<void*>(p);
   return cudaSuccess;
 }
@@ -908,7 +909,7 @@ cudaError_t cudaMemcpyFromSymbol(void* to, void const* symbol, std::size_t bytes
 
 cudaError_t cudaFuncSetAttribute(void const* f, cudaFuncAttribute attribute, int value) {
   ENTRY;
-  Kernel* const k = find_kernel(f);
+  registered_kernel* const k = find_kernel(f);
   if (k == nullptr)
     return result(cudaErrorInvalidDeviceFunction);
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
@@ -922,7 +923,7 @@ cudaError_t cudaFuncSetAttribute(void const* f, cudaFuncAttribute attribute, int
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, void const* f) {
   ENTRY;
-  Kernel* const k = find_kernel(f);
+  registered_kernel* const k = find_kernel(f);
   if (k == nullptr)
     return result(cudaErrorInvalidDeviceFunction);
   *a = {};
@@ -939,7 +940,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
                                                                    int threads, std::size_t shared,
                                                                    unsigned) {
   ENTRY;
-  Kernel* const k = find_kernel(f);
+  registered_kernel* const k = find_kernel(f);
   if (k == nullptr)
     return result(cudaErrorInvalidDeviceFunction);
   *blocks = occupancy(*k, threads, shared);
@@ -954,7 +955,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void cons
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   ENTRY;
-  auto* const s = new Stream;
+  auto* const s = new stream_state;
   s->device = current_device;
   s->blocking = (flags & cudaStreamNonBlocking) == 0;
   s->priority = priority;
@@ -972,7 +973,7 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr || s->is_legacy)
     return result(cudaErrorInvalidResourceHandle);
   drain(*s);
@@ -981,7 +982,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   *device = s->is_legacy ? current_device : s->device;
@@ -989,7 +990,7 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   if (s->capture != nullptr) {
@@ -1004,22 +1005,22 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   ENTRY;
-  auto* const e = new Event;
+  auto* const e = new event_state;
   e->flags = flags;
   *event = reinterpret_cast<cudaEvent_t>(e);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete reinterpret_cast<Event*>(event);
+  delete reinterpret_cast<event_state*>(event);
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
-  auto* const e = reinterpret_cast<Event*>(event);
+  auto* const e = reinterpret_cast<event_state*>(event);
   e->captured = s->capture;
   e->stream = s;
   e->at = s->enqueued;
@@ -1030,7 +1031,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ENTRY;
-  auto* const e = reinterpret_cast<Event*>(event);
+  auto* const e = reinterpret_cast<event_state*>(event);
   if (e->captured != nullptr)
     return result(cudaErrorCapturedEvent);
   if (e->stream != nullptr) {
@@ -1047,10 +1048,10 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
-  auto* const e = reinterpret_cast<Event*>(event);
+  auto* const e = reinterpret_cast<event_state*>(event);
   if (e->stream == nullptr)
     return cudaSuccess;
   if (e->captured != nullptr) {
@@ -1065,7 +1066,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   if (s->capture != nullptr)
     return result(cudaErrorStreamCaptureIsolation);
-  Stream* const other = e->stream;
+  stream_state* const other = e->stream;
   u64 const at = e->at;
   return enqueue(stream, [other, at] { drain(*other, at); });
 }
@@ -1078,14 +1079,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void* data) 
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   if (s->is_legacy)
     return result(cudaErrorStreamCaptureUnsupported);
   if (s->capture != nullptr)
     return result(cudaErrorIllegalState);
-  s->capture = new Graph;
+  s->capture = new graph_state;
   s->capture->streams.push_back(s);
   s->is_origin = true;
   s->mode = mode;
@@ -1095,14 +1096,14 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   if (s->capture == nullptr || !s->is_origin)
     return result(cudaErrorIllegalState);
-  Graph* const g = s->capture;
+  graph_state* const g = s->capture;
   bool invalidated = false;
-  for (Stream* const member : g->streams) {
+  for (stream_state* const member : g->streams) {
     invalidated |= member->invalidated;
     member->capture = nullptr;
     member->invalidated = member->is_origin = false;
@@ -1118,7 +1119,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   ENTRY;
-  Stream* const s = stream_of(stream);
+  stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
   *status = s->capture == nullptr ? cudaStreamCaptureStatusNone
@@ -1129,7 +1130,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   ENTRY;
-  *exec = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  *exec =
+      reinterpret_cast<cudaGraphExec_t>(new graph_state(*reinterpret_cast<graph_state*>(graph)));
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
@@ -1138,29 +1140,29 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t gra
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   ENTRY;
-  auto const operations = reinterpret_cast<Graph*>(exec)->operations;
+  auto const operations = reinterpret_cast<graph_state*>(exec)->operations;
   if (settings.graphs_elsewhere) {
-    for (Operation const& op : operations)
+    for (stream_operation const& op : operations)
       op.run();
     return cudaSuccess;
   }
   return enqueue(stream, [operations] {
-    for (Operation const& op : operations)
+    for (stream_operation const& op : operations)
       op.run();
   });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete reinterpret_cast<Graph*>(graph);
+  delete reinterpret_cast<graph_state*>(graph);
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-  delete reinterpret_cast<Graph*>(exec);
+  delete reinterpret_cast<graph_state*>(exec);
   return cudaSuccess;
 }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
   if (nodes != nullptr)
     die("cudaGraphGetNodes: nodes are not supported");
-  *count = reinterpret_cast<Graph*>(graph)->operations.size();
+  *count = reinterpret_cast<graph_state*>(graph)->operations.size();
   return cudaSuccess;
 }
 
