@@ -24,6 +24,15 @@ function(plimsoll_add_package_test name)
   set_tests_properties(package.${name} PROPERTIES FIXTURES_REQUIRED plimsoll_prefix)
 endfunction()
 
+if(plimsoll_with_cuda)
+  plimsoll_add_ctest(tvm_ffi.gpu LABELS device
+    COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_LIST_DIR}/tvm_ffi_gpu.sh ${PROJECT_SOURCE_DIR}/examples/tvm_ffi
+            ${CMAKE_CURRENT_BINARY_DIR}/consumer_tvm_ffi_gpu ${prefix} ${CMAKE_CURRENT_SOURCE_DIR}/golden
+            ${CMAKE_CUDA_COMPILER} "${CMAKE_CUDA_ARCHITECTURES}" "${CMAKE_CUDA_FLAGS}")
+  set_tests_properties(tvm_ffi.gpu PROPERTIES
+    FIXTURES_REQUIRED plimsoll_prefix SKIP_REGULAR_EXPRESSION "skipped: " TIMEOUT 1200)
+endif()
+
 # plimsoll_add_consumer(<name> <project> [OPTIONS <cmake option>...] [TARGET <target>] [RUN <command>...]):
 # configures and builds a project in a fresh folder, and runs what it built.
 function(plimsoll_add_consumer name project)

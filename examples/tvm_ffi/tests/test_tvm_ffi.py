@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares plimsoll_ffi with DeepSeek's EPLB on the golden cases and with definitions in NumPy.
 
-Golden cases are in the folders GOLDEN (separated by colons), each with a subfolder eplb.
+Golden cases are in the folders GOLDEN (separated by colons), each with a subfolder eplb. With ON_DEVICE, all
+arrays are in the memory of a GPU.
 """
 
 import ctypes
@@ -15,12 +16,19 @@ import unittest
 import numpy as np
 import tvm_ffi
 
-import plimsoll_ffi
+ON_DEVICE = bool(os.environ.get("ON_DEVICE"))
+if ON_DEVICE:
+    import on_device as plimsoll_ffi
+else:
+    import plimsoll_ffi
 
 try:
     import torch
 except ImportError:
     torch = None
+
+
+of_the_cpu = unittest.skipIf(ON_DEVICE, "about arrays of the CPU")
 
 
 def golden_cases():
@@ -44,6 +52,7 @@ def random_ids(tokens, k, experts, seed=0):
     return np.array(rows, dtype=np.int32)
 
 
+@of_the_cpu
 class Threads(unittest.TestCase):
     def setUp(self):
         self.addCleanup(plimsoll_ffi.set_threads, 1)
@@ -156,6 +165,7 @@ class Planners(unittest.TestCase):
         self.check_placement(physical_to_logical, copies, 8)
         self.assertEqual(sorted(physical_to_logical[0, :2]), [0, 1])
 
+    @of_the_cpu
     def test_new_arrays_come_from_the_callers_allocator(self):
         class Prototype(ctypes.Structure):  # the first members of DLTensor
             _fields_ = [
@@ -221,6 +231,7 @@ class Planners(unittest.TestCase):
         np.testing.assert_array_equal(moved[aligned >= 0], aligned[aligned >= 0])
         self.assertEqual(len(plimsoll_ffi.transfers(in_use, in_use, experts, ranks)), 0)
 
+    @of_the_cpu
     def test_messages_name_function_argument_and_both_values(self):
         weight = random_loads(1, 2, 12)[0]
         slots = np.array([[0, 1], [1, 0]])
@@ -273,6 +284,7 @@ class Planners(unittest.TestCase):
                 call()
             self.assertEqual(str(refused.exception), message)
 
+    @of_the_cpu
     def test_lists_and_arrays_that_dlpack_cannot_pass_are_copied(self):
         weight = random_loads(1, 3, 16)[0].astype(np.float32)
         expected = plimsoll_ffi.rebalance_experts(weight, 20, 1, 1, 4)
@@ -460,7 +472,7 @@ class Objects(unittest.TestCase):
         np.testing.assert_array_equal(transfers[:, 1], transfers[:, 0] * ranks // experts)
 
 
-@unittest.skipIf(torch is None, "no PyTorch")
+@unittest.skipIf(torch is None or ON_DEVICE, "no PyTorch, or one without CUDA")
 class PyTorch(unittest.TestCase):
     def test_tensors_give_what_arrays_give(self):
         weight = random_loads(1, 3, 16)[0]
