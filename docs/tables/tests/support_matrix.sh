@@ -13,7 +13,24 @@ program() { # NAME LISTED-CASE...
   chmod +x "$1"
 }
 page() { "$tables/page" "$1" page.md "${@:2}"; }
-make=("$tables/support_matrix" page.md "fold metrics")
+make=("$tables/support_matrix" page.md "fold metrics" .)
+cat >emulation.txt <<'END'
+# program, variant, result, cases, launches, commit
+fold_cu plain passed 12 300 c0ffee123
+fold_cu leaks passed 12 300 c0ffee123
+fold_cu unwritten FINDINGS 12 300 c0ffee123
+metrics_cu plain FAILED 3 300 c0ffee123
+END
+cat >2026-01-01-gpu.json <<'END'
+{
+  "gpu": "Some GPU",
+  "commit": "abcdef012345",
+  "steps": [
+    {"kind": "test", "name": "fold_cu", "status": "failed: exit 1", "seconds": 1, "log": ""},
+    {"kind": "test", "name": "metrics_cu", "status": "passed", "seconds": 1, "log": ""}
+  ]
+}
+END
 
 program fold 'fold: a<seq>' 'fold: a<omp>' 'fold: a<custom>' 'fold: b < c<seq>' 'fold: shapes' 'fold: t<float>'
 program metrics 'metrics: a<seq>'
@@ -23,10 +40,10 @@ printf 'text\n\n<!-- table: x -->\n<!-- end of table -->\n\nmore | text\n' >page
 
 # Without CUDA the cells of its columns are unknown; with both compilers all are known.
 page --update "${make[@]}" ./fold ./metrics
-grep -qxF '| `fold` | 2 | 1 | 1 | ? | ? | ? | ? | ? |' page.md || fail "$(cat page.md)"
+grep -qxF '| `fold` | 2 | 1 | 1 | ? | ? | ? | ? | ? | 12 in 2 variants, c0ffee123 | none |' page.md || fail "$(cat page.md)"
 page --update "${make[@]}" ./fold ./metrics ./fold_cu ./metrics_cu
-grep -qxF '| `fold` | 2 | 1 | 1 | 1 | - | 2 | 1 | - |' page.md || fail "$(cat page.md)"
-grep -qxF '| `metrics` | 1 | - | - | - | - | - | - | 1 |' page.md || fail "$(cat page.md)"
+grep -qxF '| `fold` | 2 | 1 | 1 | 1 | - | 2 | 1 | - | 12 in 2 variants, c0ffee123 | none |' page.md || fail "$(cat page.md)"
+grep -qxF '| `metrics` | 1 | - | - | - | - | - | - | 1 | none | Some GPU, abcdef012 |' page.md || fail "$(cat page.md)"
 [[ $(head -n 1 page.md) == text && $(tail -n 1 page.md) == 'more | text' ]] || fail "$(cat page.md)"
 page --check "${make[@]}" ./fold ./metrics
 page --check "${make[@]}" ./fold_cu ./metrics_cu
