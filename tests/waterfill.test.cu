@@ -2,6 +2,8 @@
 // Tests of waterfill under the policies of a CUDA compiler and in CUDA graphs.
 #include "waterfill.cases.hpp"
 
+#include <set>
+
 #include "support/captured.cuh"
 
 namespace plimsoll_test {
@@ -37,6 +39,27 @@ PLIMSOLL_TEST_CASE("waterfill: a step can be captured in a CUDA graph and replay
       graph.replay();
       CHECK(difference(in.result(fill), fill_of<P>(c)) == "");
     }
+  }
+}
+
+PLIMSOLL_TEST_CASE("waterfill: the same rows in one launch of many blocks", P, gpu_resource_kind) {
+  for (bool const literal : {false, true}) {
+    CAPTURE(literal);
+    fill_case c = make_placed_case();
+    c.options.rank = 1;
+    c.options.line.candidates = candidate_ranks::all;
+    if (literal) {
+      c.options.line = plimsoll::literal_waterfill(c.options.line);
+    }
+    constexpr index_t tokens = 40 * 512;  // 40 tiles
+    c.options.line.max_tokens = tokens;
+    generator random(5);
+    c.ids = make_ids(random, tokens, c.k(), c.slots);
+    c.others.assign(static_cast<std::size_t>(2 * c.ranks), tokens);
+    fill_result const expected = fill_of<thrust_host>(c);
+    std::set<std::int32_t> const ranks(expected.ranks.begin(), expected.ranks.end());
+    CHECK(ranks.size() > 1);
+    CHECK(difference(fill_of<P>(c), expected) == "");
   }
 }
 

@@ -8,7 +8,7 @@ add_test(NAME example.capacity_mask
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_output.cmake)
 set(tests example.capacity_mask)
 if(TARGET capacity_mask_gpu)
-  add_dependencies(plimsoll_cuda capacity_mask_gpu)
+  add_dependencies(plimsoll_device_examples capacity_mask_gpu)
   add_test(NAME example.capacity_mask.gpu
            COMMAND ${print_as_expected} -DPROGRAM=$<TARGET_FILE:capacity_mask_gpu>
                    -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_output.cmake)

@@ -7,7 +7,7 @@ add_test(NAME example.cuda_graph_step
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_output.cmake)
 set_tests_properties(example.cuda_graph_step PROPERTIES LABELS host TIMEOUT 60)
 if(TARGET cuda_graph_step_gpu)
-  add_dependencies(plimsoll_cuda cuda_graph_step_gpu)
+  add_dependencies(plimsoll_device_examples cuda_graph_step_gpu)
   add_test(NAME example.cuda_graph_step.gpu
            COMMAND ${print_as_expected} -DPROGRAM=$<TARGET_FILE:cuda_graph_step_gpu>
                    -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_output.cmake)

@@ -3,7 +3,7 @@
 # every process and is only compiled here.
 if(TARGET split_step_nccl)
   set_target_properties(split_step_nccl PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
-  add_dependencies(plimsoll_cuda split_step_nccl)
+  add_dependencies(plimsoll_device_examples split_step_nccl)
 endif()
 # Compiling takes longer than running.
 foreach(target IN ITEMS split_step split_step_parts)

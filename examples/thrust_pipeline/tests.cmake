@@ -10,7 +10,7 @@ foreach(threads IN ITEMS 1 3)
     LABELS host TIMEOUT 60 ENVIRONMENT OMP_NUM_THREADS=${threads})
 endforeach()
 if(TARGET thrust_pipeline_gpu)
-  add_dependencies(plimsoll_cuda thrust_pipeline_gpu)
+  add_dependencies(plimsoll_device_examples thrust_pipeline_gpu)
   add_test(NAME example.thrust_pipeline.gpu
            COMMAND ${print_as_expected} -DPROGRAM=$<TARGET_FILE:thrust_pipeline_gpu>
                    -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_output.cmake)

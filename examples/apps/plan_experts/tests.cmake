@@ -84,6 +84,8 @@ else()
 endif()
 if(plimsoll_with_cuda)
   plimsoll_accepts(plan_experts.gpu gpu device)
+  plimsoll_accepts(plan_experts.gem.gpu gem_gpu device)
+  set_tests_properties(plan_experts.gem.gpu PROPERTIES TIMEOUT 900)  # by emulation
 else()
   plimsoll_refuses(plan_experts.gpu "--policy: expected a build with CUDA for gpu, got one without"
     plan_experts ${inputs}/loads.npy --ranks 2 --slots 8 --policy gpu --output plan.json)

@@ -9,7 +9,7 @@ endforeach()
 add_test(NAME profile_ranks.tests COMMAND profile_ranks_tests)
 set_tests_properties(profile_ranks.tests PROPERTIES LABELS host TIMEOUT 60)
 if(TARGET profile_ranks)
-  add_dependencies(plimsoll_cuda profile_ranks)
+  add_dependencies(plimsoll_device_examples profile_ranks)
   add_test(NAME example.profile_ranks.gpu
            COMMAND ${PLIMSOLL_BASH} ${folder}/measures.sh $<TARGET_FILE_DIR:plan_experts>)
   set_tests_properties(example.profile_ranks.gpu PROPERTIES LABELS device TIMEOUT 120 SKIP_RETURN_CODE 77)
