@@ -1,93 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constructors and checks of prepared objects wait for the work enqueued before them, and work
-// calls do not wait, as documented. Host memory
-// needs no waiting, so the memory of these tests counts the operations that a stream would still
-// have to do.
+// Checks of prepared objects wait for the work enqueued before them and throw what it refused; one object
+// serves several ranks in turn. samples.test.cpp checks that constructors wait and work calls do not.
 #include <doctest/doctest.h>
 #include <plimsoll/plimsoll.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "support/refusal.hpp"
+#include "support/stream_policy.hpp"
 
 namespace {
 
-long enqueued = 0;  // since the last wait
-long waits = 0;
-
-struct stream_executor {
-  template <class F>
-  void for_blocks(plimsoll::index_t n, F&& f) const {
-    ++enqueued;
-    f(plimsoll::index_t{0}, n);
-  }
-};
-using stream_context = plimsoll::host_context<stream_executor>;
-struct stream_policy {};
-
-}  // namespace
-
-template <>
-struct plimsoll::policy_traits<stream_policy> {
-  static stream_context resolve(stream_policy const&) { return {}; }
-};
-
-template <>
-struct plimsoll::detail::memory_of<stream_context> {
-  static void* allocate(stream_context const&, std::size_t bytes, std::size_t alignment) {
-    ++enqueued;
-    void* const memory = ::operator new(bytes, std::align_val_t{alignment});
-    std::memset(memory, 0xA5, bytes);  // memory of a device is not zero either
-    return memory;
-  }
-  static void deallocate(stream_context const&, void* pointer, std::size_t, std::size_t alignment) {
-    ++enqueued;
-    ::operator delete(pointer, std::align_val_t{alignment});
-  }
-  static void from_host(stream_context const& where, void const* source, void* destination,
-                        std::size_t bytes) {
-    if (bytes > 0) {
-      std::memcpy(destination, source, bytes);
-    }
-    synchronize(where);
-  }
-  static void to_host(stream_context const& where, void const* source, void* destination,
-                      std::size_t bytes) {
-    from_host(where, source, destination, bytes);
-  }
-  static void rows_to_host(stream_context const& where, void const* source, std::size_t pitch,
-                           void* destination, std::size_t bytes, std::size_t rows) {
-    memory_of<host_context<inline_executor>>::rows_to_host({}, source, pitch, destination, bytes,
-                                                           rows);
-    synchronize(where);
-  }
-  static void zero(stream_context const&, void* destination, std::size_t bytes) {
-    ++enqueued;
-    if (bytes > 0) {
-      std::memset(destination, 0, bytes);
-    }
-  }
-  static void synchronize(stream_context const&) {
-    ++waits;
-    enqueued = 0;
-  }
-};
-
-namespace {
-
-/// Returns the number of operations enqueued after a constructor's last wait; -1 if it never waits.
-template <class Make>
-long left_by(Make make) {
-  enqueued = waits = 0;
-  [[maybe_unused]] auto const object = make();
-  return waits > 0 ? enqueued : -1;
-}
+using plimsoll_test::on_the_stream, plimsoll_test::stream_policy;
 
 /// Checks `check` of an object: before the first step, after a step, after one with a bad load, and
 /// after the next good one. `step` works on `loads` and does not wait.
@@ -95,15 +23,15 @@ template <class Object, class Step>
 void check_of(Object& object, Step const& step, std::vector<std::int32_t>& loads) {
   auto const checked = [&] {
     std::string const message = plimsoll_test::refusal_of([&] { object.check(); });
-    CHECK(enqueued == 0);
+    CHECK(on_the_stream.enqueued == 0);
     return message;
   };
   auto const run = [&](std::int32_t load) {
     loads[1] = load;
-    enqueued = waits = 0;
+    on_the_stream.reset();
     step();
-    CHECK(enqueued > 0);
-    CHECK(waits == 0);
+    CHECK(on_the_stream.enqueued > 0);
+    CHECK(on_the_stream.waits == 0);
     return checked();
   };
   CHECK(checked() == "no error");
@@ -127,28 +55,6 @@ constexpr stream_policy on_stream{};
 
 }  // namespace
 
-TEST_CASE("prepared objects: constructors wait: load_window and load_decay") {
-  CHECK(left_by([] {
-          return plimsoll::load_window<std::int32_t, stream_policy>(on_stream, 1, 3, {.window = 4});
-        }) == 0);
-  CHECK(left_by([] { return plimsoll::load_decay(on_stream, 1, 3); }) == 0);
-}
-
-TEST_CASE("prepared objects: constructors wait: latency_table") {
-  std::vector<std::int64_t> const tokens{0, 4};
-  std::vector<double> const latency{1, 2};
-  plimsoll::latency_curves const curves{.tokens = tokens, .latency = {latency.data(), 1, 2}};
-  CHECK(left_by([&] { return plimsoll::latency_table(on_stream, curves, 1); }) == 0);
-}
-
-TEST_CASE("prepared objects: constructors wait: minmax_lp and lplb") {
-  small_layer const in;
-  CHECK(left_by([&] { return plimsoll::minmax_lp(on_stream, in.placement()); }) == 0);
-  CHECK(left_by([&] {
-          return plimsoll::lplb(on_stream, in.placement(), {.max_token_copies = 8});
-        }) == 0);
-}
-
 TEST_CASE("prepared objects: checks wait: minmax_lp and lplb") {
   small_layer const in;
   std::vector<std::int32_t> counts{5, 1, 1, 1};
@@ -157,17 +63,9 @@ TEST_CASE("prepared objects: checks wait: minmax_lp and lplb") {
   plimsoll::minmax_lp lp(on_stream, in.placement());
   check_of(
       lp, [&] { lp.solve(loads, plimsoll::matrix_ref<double>(split.data(), 1, 6)); }, counts);
-  plimsoll::lplb planner(on_stream, in.placement(), {.max_token_copies = 8});
+  plimsoll::lplb planner(on_stream, in.placement(), {.max_ids = 8});
   check_of(
       planner, [&] { planner.plan(loads); }, counts);
-}
-
-TEST_CASE("prepared objects: constructors wait: least_loaded and llep") {
-  plimsoll::least_loaded_options const options{
-      .on = {.ranks = 2}, .experts = 4, .max_token_copies = 8};
-  CHECK(left_by([&] { return plimsoll::least_loaded(on_stream, options); }) == 0);
-  CHECK(left_by([&] { return plimsoll::llep(on_stream, {.rank = 0, .assignment = options}); }) ==
-        0);
 }
 
 namespace {
@@ -175,14 +73,14 @@ namespace {
 /// Returns the message of `planner.check()`, "none" without one. Checks that it waits.
 template <class Planner>
 std::string refusal_by(Planner const& planner) {
-  waits = 0;
+  on_the_stream.waits = 0;
   std::string message = "none";
   try {
     planner.check();
   } catch (plimsoll::invalid_input const& refused) {
     message = refused.what();
   }
-  CHECK(waits > 0);
+  CHECK(on_the_stream.waits > 0);
   return message;
 }
 
@@ -193,7 +91,7 @@ struct two_ranks {
   static constexpr plimsoll::index_t tokens = 6;
 
   plimsoll::least_loaded_options options = {
-      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_token_copies = tokens};
+      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_ids = tokens};
   std::vector<ints> ids = {{0, 0, 0, 2, 0, -1}, {0, 3, 0, 1, 7, 0}};
   ints counts = {4, 0, 1, 0, 3, 1, 0, 1};  // [ranks, experts]
 
@@ -252,7 +150,7 @@ struct routed {
 TEST_CASE("prepared objects: least_loaded routes the tokens of two ranks in turn") {
   two_ranks in;
   plimsoll::least_loaded planner(on_stream, in.options);
-  enqueued = waits = 0;
+  on_the_stream.reset();
   in.plan(planner);
   planner.exchange();
   routed<std::int32_t> const first(planner, in, 0);
@@ -270,8 +168,8 @@ TEST_CASE("prepared objects: least_loaded routes the tokens of two ranks in turn
     CHECK(routed<std::int64_t>(planner, in, 1, arranges_first).numbers() == second.numbers());
     CHECK(routed<std::int64_t>(planner, in, 0, arranges_first).numbers() == first.numbers());
   }
-  CHECK(enqueued > 0);
-  CHECK(waits == 0);
+  CHECK(on_the_stream.enqueued > 0);
+  CHECK(on_the_stream.waits == 0);
   CHECK(planner.send_counts()(0, 1) == 1);
   CHECK(planner.receive_counts()(1, 0) == 1);
   CHECK(planner.exchange_reports()[0].received == 5);
@@ -356,18 +254,6 @@ TEST_CASE("prepared objects: llep::check throws what the last plan refused") {
   CHECK(refusal_by(step) == "none");
 }
 
-TEST_CASE("prepared objects: constructors wait: waterline and waterfill") {
-  small_layer const in;
-  CHECK(left_by([] {
-          return plimsoll::waterline(on_stream,
-                                     {.on = {.ranks = 2}, .slots = 6, .top_k = 1, .max_tokens = 8});
-        }) == 0);
-  CHECK(left_by([&] {
-          return plimsoll::waterfill(on_stream, in.placement(),
-                                     {.line = {.top_k = 1, .max_tokens = 8}});
-        }) == 0);
-}
-
 TEST_CASE("prepared objects: check waits and throws what was refused: waterline and waterfill") {
   small_layer const in;
   std::vector<std::int32_t> const ids{0, 0, 3, 3};
@@ -376,9 +262,9 @@ TEST_CASE("prepared objects: check waits and throws what was refused: waterline 
   plimsoll::matrix_ref<std::int32_t const> const topk_ids(ids.data(), 4, 1);
   plimsoll::matrix_ref<std::int32_t> const no_ids;
   auto const refused_by = [](auto const& object) {
-    waits = 0;
+    on_the_stream.waits = 0;
     std::string const message = plimsoll_test::refusal_of([&] { object.check(); });
-    CHECK(waits == 1);
+    CHECK(on_the_stream.waits == 1);
     return message;
   };
   plimsoll::waterline line(on_stream,
@@ -425,12 +311,14 @@ TEST_CASE("prepared objects: one waterline fills two sources in turn as two obje
   CHECK(filled(both, 0) != filled(both, 1));
 }
 
-TEST_CASE("prepared objects: constructors wait: capacity_mask and token_drop") {
-  CHECK(left_by([] {
-          return plimsoll::capacity_mask(on_stream, {.experts = 4, .top_k = 1, .max_tokens = 8});
-        }) == 0);
-  CHECK(left_by([] {
-          return plimsoll::token_drop(
-              on_stream, {.route = {.k = 1}, .limit = {.experts = 4, .max_tokens = 8}});
-        }) == 0);
+TEST_CASE("prepared objects: a priced plan neither allocates nor waits") {
+  two_ranks const in;
+  plimsoll::least_loaded planner(on_stream, in.options,
+                                 plimsoll::spill_price{plimsoll::moe_cost{1, 1, 1}, 1, 1});
+  on_the_stream.reset();
+  in.plan(planner);
+  CHECK(on_the_stream.enqueued > 0);
+  CHECK(on_the_stream.allocations == 0);
+  CHECK(on_the_stream.waits == 0);
+  CHECK(refusal_by(planner) == "none");
 }

@@ -208,10 +208,10 @@ TEST_CASE("refinement: owned placements check their arguments") {
   plimsoll::matrix_ref<std::int32_t const> const none(nullptr, 2, 4);
   CHECK_THROWS_WITH_AS(
       refine({none, {}, 2}, {}),
-      "refine: physical_to_logical: expected a pointer to its elements, got a null pointer",
+      "refine: given.physical_to_logical: expected a pointer to its elements, got a null pointer",
       plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(refine({{map.data_handle(), 1, 4}, {}, 2}, {}),
-                       "refine: physical_to_logical: expected 2 layers, got 1",
+                       "refine: given.physical_to_logical: expected 2 layers, got 1",
                        plimsoll::invalid_input);
 }
 

@@ -106,11 +106,12 @@ placement<P> refine(P const& policy, Loads const& loads, placement_ref const& gi
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   index_t const slots = given.physical_to_logical.extent(1);
-  detail::expect_elements(name, "physical_to_logical", given.physical_to_logical);
+  detail::expect_elements(name, "given.physical_to_logical", given.physical_to_logical);
+  detail::expect_elements(name, "given.rank_offsets", given.rank_offsets);
   placement_options const ranks = detail::options_for(name, given, where);
   detail::expect_placeable(name, layers, experts, slots, ranks, "where");
-  detail::expect_extent(name, "physical_to_logical", layers, given.physical_to_logical.extent(0),
-                        "layers");
+  detail::expect_extent(name, "given.physical_to_logical", layers,
+                        given.physical_to_logical.extent(0), "layers");
   auto result = detail::allocate_placement(policy, layers, experts, slots, ranks.on.ranks,
                                            ranks.rank_offsets);
   detail::copy_ids(detail::resolve(policy), given.physical_to_logical,

@@ -16,6 +16,7 @@ file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt "${listed}")
 
 plimsoll_add_contract(headers.listed listed.sh ${include_dir} ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt)
 plimsoll_add_contract(headers.layout layout.sh ${include_dir})
+plimsoll_add_contract(samples.listed samples.sh ${PROJECT_SOURCE_DIR})
 plimsoll_add_contract(headers.macros macros.sh ${include_dir})
 plimsoll_add_contract(bodies.no_cmath no_cmath.sh ${include_dir}/plimsoll/detail/algorithm
                       ${include_dir}/plimsoll/detail/common)
@@ -46,16 +47,16 @@ if(plimsoll_with_cuda)
   plimsoll_only_compile(odr_cu)
   plimsoll_add_ctest(odr.cu LABELS device COMMAND odr_cu)
 
-  # Every header, and every body in two of the files in device/, for the architectures that users have.
+  # Every header, and every body, in two files of device/, for the architectures that users have.
   list(TRANSFORM headers REPLACE "^${include_dir}/(.*)$" "#include <\\1>")
   list(TRANSFORM opt_in_headers REPLACE "^${include_dir}/(.*)$" "#include <\\1>")
   list(JOIN headers "\n" includes)
   list(JOIN opt_in_headers "\n" opt_in_includes)
   file(CONFIGURE OUTPUT generated/every_header.hpp CONTENT "@includes@\n@opt_in_includes@\n" @ONLY)
-  add_library(all_headers OBJECT device/all_headers.cu device/all_planners.cu)
+  add_library(all_headers OBJECT device/all_headers.cu device/all_samples.cu)
   target_link_libraries(all_headers PRIVATE plimsoll_dev)
   plimsoll_only_compile(all_headers)
-  target_include_directories(all_headers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated)
+  target_include_directories(all_headers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated ${CMAKE_CURRENT_SOURCE_DIR})
   set_target_properties(all_headers PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;120-virtual")
   add_dependencies(plimsoll_cuda all_headers)
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles every header with nvcc and, together with all_planners.cu, instantiates every body for
-// its device team, so that device code is compiled for all architectures even without a GPU.
+// Compiles every header with nvcc and, together with all_samples.cu, instantiates every body for
+// its device team, so that device code is compiled for all architectures even without a GPU. Here are the
+// types of loads and ids that samples leave out.
 #include <every_header.hpp>
 
 #include <cstdint>
@@ -48,13 +49,8 @@ template <class Id, class Count>
                                vector_ref<plimsoll::scatter_counters>());
 }
 
-template void instantiate(plimsoll::gpu_policy const&, matrix_ref<std::int32_t const> const&,
-                          tensor_ref<std::int32_t const> const&);
 template void instantiate(plimsoll::gpu_policy const&, matrix_ref<float const> const&,
                           tensor_ref<float const> const&);
-template void instantiate_counting<std::int32_t, std::int32_t>(
-    plimsoll::gpu_policy const&, matrix_ref<std::int32_t const> const&,
-    tensor_ref<std::int32_t const> const&);
 template void instantiate_counting<std::int64_t, std::int64_t>(
     plimsoll::gpu_policy const&, matrix_ref<std::int64_t const> const&,
     tensor_ref<std::int64_t const> const&);

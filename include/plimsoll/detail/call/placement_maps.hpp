@@ -72,7 +72,9 @@ inline void expect_validatable(std::string_view function, placement_ref const& p
 /// Checks that a placement has the shape of the argument `lists` with the replicas of every expert.
 inline void expect_comparable(std::string_view function, placement_ref const& placement,
                               index_t layers, index_t experts, std::string_view lists) {
-  expect_extent(function, lists, placement.physical_to_logical.extent(0), layers, "layers");
+  auto const& map = placement.physical_to_logical;
+  expect_elements(function, "placement.physical_to_logical", map);
+  expect_extent(function, lists, map.extent(0), layers, "layers");
   expect_extent(function, "placement.replica_count", experts, placement.replica_count.extent(1),
                 "experts");
 }

@@ -36,6 +36,7 @@ inline slot_ranges ranges_of(std::string_view name, placement_ref const& placeme
   expect_extent(name, "placement.physical_to_logical", layers,
                 placement.physical_to_logical.extent(0), "layers");
   expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, slots, "slots");
+  expect_elements(name, "placement.physical_to_logical", placement.physical_to_logical);
   expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
   expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
                       placement.ranks);

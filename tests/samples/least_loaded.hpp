@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <plimsoll/least_loaded.hpp>
+
+#include "support/sample_run.hpp"
+
+namespace plimsoll_test {
+
+/// Two ranks, of which the first has all four tokens, of expert 0, and sends two.
+template <class Run>
+void sample_least_loaded(Run& run) {
+  auto const ids = run.array(ints{0, 0, 0, 0}, 4, 1);
+  auto const none = run.array(ints{-1, -1, -1, -1}, 4, 1);
+  auto const native = run.array(ints{0, 1}, 2);
+  auto const counts = run.array(ints{4, 0, 0, 0}, 2, 2);
+  auto const row = run.array(ints{9, 9}, 2);
+  auto const loads = run.array(longs{4, 0}, 2);
+  auto const destinations = run.array(ints{9, 9, 9, 9}, 4, 1);
+  auto const rows = run.array(ints{9, 9, 9, 9}, 4, 1);
+  auto const arranged = run.array(ints(8, 9), 8);
+  auto const groups = run.array(std::vector<plimsoll::spill_segment>(2), 2);
+  auto const counted = run.array(std::vector<plimsoll::spill_counters>(1), 1);
+  auto planner = run.prepare("least_loaded", [&] {
+    return plimsoll::least_loaded(run.policy, {.on = run.ranks("options.on", 2),
+                                               .experts = 2,
+                                               .native = run.ids("options.native", native),
+                                               .min_chunk = 1,
+                                               .max_ids = 4});
+  });
+  run.work("least_loaded::plan", [&] { planner.plan(run.in("loads", loads)); });
+  run.work("least_loaded::add_up", [&] { planner.add_up(run("counts", counts)); });
+  run.work("least_loaded::plan", [&] { planner.plan(); });
+  run.work("least_loaded::exchange", [&] { planner.exchange(); });
+  run.work("least_loaded::count",
+           [&] { planner.count(run.ids("topk_ids", ids), run("counts", row)); });
+  run.expect(row, {4, 0});
+  run.work("least_loaded::route", [&] {
+    planner.route(0, run.ids("topk_ids", ids), run("destinations", destinations), run("rows", rows),
+                  run("counters", counted));
+  });
+  run.expect(destinations, {0, 0, 1, 1});
+  run.work("least_loaded::arrange",
+           [&] { planner.arrange(1, run("arranged", arranged), run("groups", groups)); });
+  run.expect(arranged.values()[0], 0);
+  run.call("validate", [&] {
+    auto const plan = planner.plan_ref();
+    plimsoll::validate(run.policy,
+                       {run("plan.offsets", plan.offsets), run("plan.segments", plan.segments),
+                        run("plan.transfer_offsets", plan.transfer_offsets),
+                        run("plan.transfers", plan.transfers)},
+                       run.in("loads", loads),
+                       {.on = run.ranks("options.on", 2),
+                        .experts = 2,
+                        .native = run.ids("options.native", native),
+                        .min_chunk = 1,
+                        .max_ids = 4});
+  });
+}
+PLIMSOLL_SAMPLE(least_loaded);
+
+}  // namespace plimsoll_test

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <plimsoll/systems/lplb.hpp>
+
+#include "support/sample_run.hpp"
+
+namespace plimsoll_test {
+
+/// Splits 3 and 5 tokens over two ranks, and sends a batch of two of them.
+template <class Run>
+void sample_lplb(Run& run) {
+  small_placement placement(run);
+  auto const counts = run.array(ints{3, 5}, 1, 2);
+  auto const ids = run.array(ints{0, 1}, 2, 1);
+  auto const slots = run.array(ints{9, 9}, 2, 1);
+  auto const counted = run.array(std::vector<plimsoll::dispatch_counters>(1), 1);
+  auto planner = run.prepare("lplb", [&] {
+    return plimsoll::lplb(run.policy, placement("placement", placement_arrays::map_and_offsets),
+                          {.max_ids = 8});
+  });
+  run.work("lplb::plan", [&] { planner.plan(run.in("counts", counts)); });
+  run.expect(planner.certificates().extent(0), 1);
+  run.work("lplb::dispatch", [&] {
+    planner.dispatch(0, run.ids("topk_ids", ids), run("slots", slots), run("counters", counted));
+  });
+  run.expect(counted.values()[0].routed, 2);
+}
+PLIMSOLL_SAMPLE(lplb);
+
+}  // namespace plimsoll_test

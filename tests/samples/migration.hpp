@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <plimsoll/migration.hpp>
+
+#include "support/sample_run.hpp"
+
+namespace plimsoll_test {
+
+/// From a plan to itself: nothing moves.
+template <class Run>
+void sample_migration(Run& run) {
+  small_placement placement(run);
+  auto const loads = run.array(reals{3, 5}, 1, 2);
+  auto const map = run.array(ints{9, 9, 9, 9}, 1, 4);
+  auto const copies = run.array(ints{9, 9}, 1, 2);
+  auto const from = [&] { return placement("from", placement_arrays::map_and_offsets); };
+  auto const to = [&] { return placement("to", placement_arrays::map_and_offsets); };
+  rank_rules const given{.of_placement = true};
+  auto const changes = run.call("count_changes", [&] {
+    return plimsoll::count_changes(run.policy, from(), to(),
+                                   {.on = run.ranks("options.on", 2, given)});
+  });
+  run.expect(changes[0] == plimsoll::slot_changes{}, true);
+  auto const changed = run.call("changed_layers",
+                                [&] { return plimsoll::changed_layers(run.policy, from(), to()); });
+  run.expect(changed.empty(), true);
+  run.call("align", [&] {
+    plimsoll::align(run.policy, from(), to(), {.on = run.ranks("options.on", 2, given)},
+                    run("physical_to_logical", map));
+  });
+  run.expect(map, {0, 1, 0, 1});
+  auto const aligned =
+      run.call("align", [&] { return plimsoll::align(run.policy, from(), placement("to")); });
+  run.expect(aligned.physical_to_logical.view(), {0, 1, 0, 1});
+  run.call("plan_within", [&] {
+    plimsoll::plan_within(run.policy, run.in("loads", loads), from(), to(),
+                          {.on = run.ranks("where.on", 2, given)}, {},
+                          run("physical_to_logical", map), run("replica_count", copies));
+  });
+  run.expect(map, {0, 1, 0, 1});
+  auto const within = run.call("plan_within", [&] {
+    return plimsoll::plan_within(run.policy, run.in("loads", loads), from(), to(),
+                                 {.on = {.ranks = 2}}, {});
+  });
+  run.expect(within.physical_to_logical.view(), {0, 1, 0, 1});
+  auto const moves = run.call("transfers", [&] {
+    return plimsoll::transfers(
+        run.policy, from(), to(),
+        {.on = run.ranks("options.on", 2, {true, "a transfer takes as long on every rank"})});
+  });
+  run.expect(moves.list.empty(), true);
+  run.call("validate", [&] { plimsoll::validate(run.policy, from(), to(), moves); });
+}
+PLIMSOLL_SAMPLE(migration);
+
+}  // namespace plimsoll_test
