@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sample for every public header with functions; contracts/samples.sh compares them.
+// One sample for every public header with functions; contracts/entries.sh compares them.
 #pragma once
 
 #include "samples/array.hpp"

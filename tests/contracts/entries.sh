@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# entries.sh ROOT: every public header with functions is in the lists that script/new writes: plimsoll.hpp, a
+# page, links to it, the changelog, tests for host and device, mutations, and a sample, tests/samples/<header>.hpp,
+# that makes every call which the header names in its messages.
+set -euo pipefail
+export LC_ALL=C
+cd "$1"
+without_calls='plimsoll|version|config|error|types|.*_types'
+without_sample='views|execution' # what every sample uses
+without_mutations='views|execution|array|memory|random' # tests/mutations/core.txt has them
+bad=0
+complain() {
+  echo "$1"
+  bad=1
+}
+
+for header in include/plimsoll/*.hpp include/plimsoll/systems/*.hpp; do
+  name=$(basename "$header" .hpp)
+  [[ ! $name =~ ^($without_calls)$ ]] || continue
+  grep -qxF "#include <${header#include/}>" include/plimsoll/plimsoll.hpp || complain "plimsoll.hpp does not include $header"
+  [[ -e docs/$name.md ]] || complain "$header has no page docs/$name.md"
+  grep -qF "(docs/$name.md)" README.md || complain "README.md does not link to docs/$name.md"
+  grep -qw -- "$name" CHANGELOG.md || complain "CHANGELOG.md does not name $name"
+  [[ -e tests/$name.test.cpp ]] || complain "$header has no test tests/$name.test.cpp"
+  [[ ! -e tests/$name.cases.hpp || -e tests/$name.test.cu ]] || complain "tests/$name.cases.hpp has no tests/$name.test.cu"
+  [[ $name =~ ^($without_mutations)$ || -e tests/mutations/$name.txt ]] || complain "$header has no tests/mutations/$name.txt"
+  [[ ! $name =~ ^($without_sample)$ ]] || continue
+
+  sample=tests/samples/$name.hpp
+  [[ -e $sample ]] || { complain "$header has no sample $sample"; continue; }
+  grep -qxF "#include \"samples/$name.hpp\"" tests/samples/all.hpp ||
+    complain "tests/samples/all.hpp does not include samples/$name.hpp"
+  grep -qxF "PLIMSOLL_SAMPLE($name);" "$sample" || complain "$sample lacks PLIMSOLL_SAMPLE($name);"
+  # Calls are named where they check their arguments: PLIMSOLL_LOADS(2, "place", ...), name = "place".
+  while read -r call; do
+    tr -d '\n' <"$sample" | grep -qE "run\.(call|of_step|prepare|work)\( *\"$call\"" ||
+      complain "$sample does not call $call"
+  done < <(tr '\n' ' ' <"$header" |
+    grep -oE '(\bPLIMSOLL_[A-Z_]+\( *("[^"]*", *|[a-z_0-9]+, *)?[0-9], *|\bname = )"[a-z_0-9:]+"' |
+    sed -E 's/.*"([^"]+)"$/\1/' | sort -u)
+done
+for sample in tests/samples/*.hpp; do
+  name=$(basename "$sample" .hpp)
+  [[ $name == all || -e include/plimsoll/$name.hpp || -e include/plimsoll/systems/$name.hpp ]] ||
+    complain "$sample is the sample of no public header"
+done
+((bad == 0))

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# new_primitive.sh ROOT COMPILER: in a copy of the tree, what script/new writes for a primitive has its entry in
+# every list, is formatted, compiles, and passes its tests with the hash that it lists.
+set -euo pipefail
+root=$1 compiler=$2
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+cd "$root"
+git ls-files -z --cached --others --exclude-standard |
+  while IFS= read -r -d '' file; do [[ ! -f $file ]] || printf '%s\0' "$file"; done |
+  tar -c --null -T - | tar -x -C "$copy"
+cd "$copy"
+git init --quiet
+git add -A
+
+# The first and the last name of every list.
+for name in a_first_test zz_last_test; do
+  script/new $name >/dev/null
+  [[ $(grep -c "plimsoll/.*$name" CMakeLists.txt) == 4 ]] || { echo "CMakeLists.txt lacks headers of $name"; exit 1; }
+done
+! script/new zz_last_test 2>/dev/null || { echo 'script/new writes over a primitive'; exit 1; }
+! script/new Wrong 2>/dev/null || { echo 'script/new accepts the name Wrong'; exit 1; }
+script/format --check
+script/mutate --check
+tests/contracts/entries.sh .
+tests/contracts/layout.sh include
+examples/tables/code --check README.md docs/*.md
+examples/tables/kernel_costs --rows examples/tables/device_costs/kernels.md
+
+name=zz_last_test
+flags=(-std=c++20 -O0 -Wall -Wextra -Werror -Iinclude -Itests -Ibench '-DPLIMSOLL_TESTS_DIR="tests"')
+cat >samples.cpp <<END
+#include <plimsoll/plimsoll.hpp>
+#include "samples/$name.hpp"
+using run = plimsoll_test::sample_run<plimsoll::seq_policy>;
+template void plimsoll_test::sample_$name(run&);
+END
+"$compiler" "${flags[@]}" -fsyntax-only samples.cpp
+"$compiler" "${flags[@]}" -fsyntax-only "bench/$name.bench.cpp"
+"$compiler" "${flags[@]}" "examples/$name.cpp" -o example
+./example | diff "examples/$name.expected" -
+"$compiler" "${flags[@]}" -DPLIMSOLL_TEST_POLICY=::plimsoll::seq_policy "tests/$name.test.cpp" tests/main.cpp -o tests_of_$name
+tests/golden/check_hashes.sh "./tests_of_$name"
