@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of prepared objects wait for the work enqueued before them and throw what it refused; one object
-// serves several ranks in turn. samples.test.cpp checks that constructors wait and work calls do not.
+// Checks of prepared objects wait for the work enqueued before them and throw what it refused; one
+// object serves several ranks in turn. samples.test.cpp checks that constructors wait and work
+// calls do not.
 #include <doctest/doctest.h>
 #include <plimsoll/plimsoll.hpp>
 
@@ -63,7 +64,7 @@ TEST_CASE("prepared objects: checks wait: minmax_lp and lplb") {
   plimsoll::minmax_lp lp(on_stream, in.placement());
   check_of(
       lp, [&] { lp.solve(loads, plimsoll::matrix_ref<double>(split.data(), 1, 6)); }, counts);
-  plimsoll::lplb planner(on_stream, in.placement(), {.max_ids = 8});
+  plimsoll::lplb planner(on_stream, in.placement(), {.max_token_copies = 8});
   check_of(
       planner, [&] { planner.plan(loads); }, counts);
 }
@@ -91,7 +92,7 @@ struct two_ranks {
   static constexpr plimsoll::index_t tokens = 6;
 
   plimsoll::least_loaded_options options = {
-      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_ids = tokens};
+      .on = {.ranks = 2}, .experts = 4, .min_chunk = 1, .lambda = 0, .max_token_copies = tokens};
   std::vector<ints> ids = {{0, 0, 0, 2, 0, -1}, {0, 3, 0, 1, 7, 0}};
   ints counts = {4, 0, 1, 0, 3, 1, 0, 1};  // [ranks, experts]
 

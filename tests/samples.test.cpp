@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that hold for every call, tried on the samples of all public headers. This program counts the
-// calls of operator new, so it is no part of another.
+// Checks that hold for every call, tried on the samples of all public headers. This program counts
+// the calls of operator new, so it is no part of another.
 #include <doctest/doctest.h>
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles every header with nvcc and, together with all_samples.cu, instantiates every body for
-// its device team, so that device code is compiled for all architectures even without a GPU. Here are the
-// types of loads and ids that samples leave out.
+// its device team, so that device code is compiled for all architectures even without a GPU. Here
+// are the types of loads and ids that samples leave out.
 #include <every_header.hpp>
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The samples of all public headers for a device policy, as in all_headers.cu: never called, the test is
-// that they compile. Loads of planners have one type here; their tests use more, for one architecture.
+// The samples of all public headers for a device policy, as in all_headers.cu: never called, the
+// test is that they compile. Loads of planners have one type here; their tests use more, for one
+// architecture.
 #include <every_header.hpp>
 
 #include <cstdint>

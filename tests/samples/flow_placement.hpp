@@ -20,8 +20,11 @@ void sample_flow_placement(Run& run) {
         run("physical_to_logical", map), run("replica_count", copies));
   });
   run.expect(copies, {2, 2});
+  auto const used = run.array(ints{0, 1, 0, 1}, 1, 4);
   auto const owned = run.call("flow_placement", [&] {
-    return plimsoll::flow_placement(run.policy, run.in("loads", loads), 4, {.on = {.ranks = 2}});
+    return plimsoll::flow_placement(
+        run.policy, run.in("loads", loads), 4,
+        {.on = {.ranks = 2}, .in_use = run.ids("options.in_use", used)});
   });
   run.expect(owned.replica_count.view(), {2, 2});
   small_placement placement(run);

@@ -11,8 +11,7 @@ namespace plimsoll_test {
 template <class Run>
 void sample_least_loaded(Run& run) {
   auto const ids = run.array(ints{0, 0, 0, 0}, 4, 1);
-  auto const none = run.array(ints{-1, -1, -1, -1}, 4, 1);
-  auto const native = run.array(ints{0, 1}, 2);
+  auto const home_rank = run.array(ints{0, 1}, 2);
   auto const counts = run.array(ints{4, 0, 0, 0}, 2, 2);
   auto const row = run.array(ints{9, 9}, 2);
   auto const loads = run.array(longs{4, 0}, 2);
@@ -24,9 +23,9 @@ void sample_least_loaded(Run& run) {
   auto planner = run.prepare("least_loaded", [&] {
     return plimsoll::least_loaded(run.policy, {.on = run.ranks("options.on", 2),
                                                .experts = 2,
-                                               .native = run.ids("options.native", native),
+                                               .home_rank = run.ids("options.home_rank", home_rank),
                                                .min_chunk = 1,
-                                               .max_ids = 4});
+                                               .max_token_copies = 4});
   });
   run.work("least_loaded::plan", [&] { planner.plan(run.in("loads", loads)); });
   run.work("least_loaded::add_up", [&] { planner.add_up(run("counts", counts)); });
@@ -52,9 +51,9 @@ void sample_least_loaded(Run& run) {
                        run.in("loads", loads),
                        {.on = run.ranks("options.on", 2),
                         .experts = 2,
-                        .native = run.ids("options.native", native),
+                        .home_rank = run.ids("options.home_rank", home_rank),
                         .min_chunk = 1,
-                        .max_ids = 4});
+                        .max_token_copies = 4});
   });
 }
 PLIMSOLL_SAMPLE(least_loaded);

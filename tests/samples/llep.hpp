@@ -21,7 +21,7 @@ void sample_llep(Run& run) {
                                        .assignment = {.on = run.ranks("options.assignment.on", 2),
                                                       .experts = 2,
                                                       .min_chunk = 1,
-                                                      .max_ids = 4}});
+                                                      .max_token_copies = 4}});
   });
   run.work("llep::count", [&] { step.count(run.ids("topk_ids", ids)); });
   run.write(step.counts(), {4, 0, 0, 0});  // the all-gather

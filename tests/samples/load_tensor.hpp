@@ -81,6 +81,9 @@ void sample_load_tensor(Run& run) {
   run.work("load_window::push", [&] { window.push(run.in("loads", loads)); });
   run.work("load_window::sum", [&] { window.sum(run("out", sums)); });
   run.expect(sums, {3, 5});
+  auto const kept = run.array(ints(8, 9), 4, 1, 2);
+  run.work("load_window::steps", [&] { window.steps(run("out", kept)); });
+  run.expect(kept, {3, 5, 0, 0, 0, 0, 0, 0});
   auto decay = run.prepare("load_decay", [&] { return plimsoll::load_decay(run.policy, 1, 2); });
   run.work("load_decay::update", [&] { decay.update(run.in("loads", loads)); });
   run.expect(decay.values(), {3, 5});

@@ -17,7 +17,7 @@ void sample_lplb(Run& run) {
   auto const counted = run.array(std::vector<plimsoll::dispatch_counters>(1), 1);
   auto planner = run.prepare("lplb", [&] {
     return plimsoll::lplb(run.policy, placement("placement", placement_arrays::map_and_offsets),
-                          {.max_ids = 8});
+                          {.max_token_copies = 8});
   });
   run.work("lplb::plan", [&] { planner.plan(run.in("counts", counts)); });
   run.expect(planner.certificates().extent(0), 1);

@@ -11,11 +11,11 @@
 //     }
 //     PLIMSOLL_SAMPLE(sum);
 //
-// Names are those of the arguments in error messages. `call` makes the call once with its values, and
-// before that as often, and in such a way, as the check demands that runs the sample: with a null
-// pointer in each view, with ranks that do not exist, with memory that throws, and so on. So every
-// check tries every call, and every view of it, without a list. samples.test.cpp has the checks;
-// device/all_samples.cu compiles the calls for devices.
+// Names are those of the arguments in error messages. `call` makes the call once with its values,
+// and before that as often, and in such a way, as the check demands that runs the sample: with a
+// null pointer in each view, with ranks that do not exist, with memory that throws, and so on. So
+// every check tries every call, and every view of it, without a list. samples.test.cpp has the
+// checks; device/all_samples.cu compiles the calls for devices.
 #pragma once
 
 #include <plimsoll/config.hpp>
@@ -148,9 +148,9 @@ class sample_run {
     return {policy, values, extents...};
   }
 
-  /// Return the view of an argument, or of what an object returns, under the name that messages give
-  /// it. Each is asked for inside the call. `in` is for inputs that a call instantiates its bodies for,
-  /// `ids` for arrays whose values are indices.
+  /// Return the view of an argument, or of what an object returns, under the name that messages
+  /// give it. Each is asked for inside the call. `in` is for inputs that a call instantiates its
+  /// bodies for, `ids` for arrays whose values are indices.
   template <class T, class Q, int Rank>
   plimsoll::array_ref<T, Rank> operator()(argument_name const& name,
                                           run_array<T, Q, Rank> const& array) {

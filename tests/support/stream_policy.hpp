@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host policy that behaves like a stream: it counts the operations that a device would still have to
-// do, and the waits for them. Its memory counts allocations, is filled with garbage, and can throw.
+// Host policy that behaves like a stream: it counts the operations that a device would still have
+// to do, and the waits for them. Its memory counts allocations, is filled with garbage, and can
+// throw.
 #pragma once
 
 #include <plimsoll/detail/dispatch.hpp>
