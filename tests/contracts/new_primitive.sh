@@ -24,8 +24,8 @@ script/format --check
 script/mutate --check
 tests/contracts/entries.sh .
 tests/contracts/layout.sh include
-examples/tables/code --check README.md docs/*.md
-examples/tables/kernel_costs --rows examples/tables/device_costs/kernels.md
+docs/tables/code --check README.md docs/*.md
+docs/tables/kernel_costs --rows docs/tables/device_costs/kernels.md
 
 name=zz_last_test
 flags=(-std=c++20 -O0 -Wall -Wextra -Werror -Iinclude -Itests -Ibench '-DPLIMSOLL_TESTS_DIR="tests"')
