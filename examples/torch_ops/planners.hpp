@@ -3,16 +3,10 @@
 // depend on shapes and numbers alone, so that meta tensors have them, too.
 #pragma once
 
-#include <array>
-#include <plimsoll/array.hpp>
-#include <plimsoll/flow_placement.hpp>
-#include <plimsoll/placement_maps.hpp>
-#include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
-#include <plimsoll/systems/gem.hpp>
-#include <plimsoll/systems/select_planner.hpp>
 #include <tuple>
 
+#include "planning.hpp"
 #include "tensors.hpp"
 
 namespace torch_ops_example {
@@ -103,12 +97,11 @@ struct planners {
   static maps flow_placement(Tensor const& loads, index_t slots, index_t ranks, index_t nodes,
                              optional_tensor const& active, bool split_evenly) {
     here const at("flow_placement", loads);
-    auto const load = history(at, loads);
+    auto const load = plimsoll_planning::history(at, loads);
     maps result = shapes::flow_placement(loads, slots, ranks, nodes, active, split_evenly);
-    plimsoll::flow_placement(
-        at.policy(), load,
-        {.on = ranks_of(at, ranks, nodes, active), .split = rule_of(split_evenly)},
-        at.template out<2>(std::get<0>(result)), at.template out<2>(std::get<1>(result)));
+    plimsoll_planning::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
+                                 at.template out<2>(std::get<0>(result)),
+                                 at.template out<2>(std::get<1>(result)));
     return result;
   }
 
@@ -117,21 +110,13 @@ struct planners {
   static three_maps select_planner(Tensor const& loads, index_t slots, index_t ranks, index_t nodes,
                                    optional_tensor const& active, bool split_evenly) {
     here const at("select_planner", loads);
-    auto const load = history(at, loads);
+    auto const load = plimsoll_planning::history(at, loads);
     three_maps result = shapes::select_planner(loads, slots, ranks, nodes, active, split_evenly);
     auto const& [map, counts, chosen] = result;
-    auto const plan = plimsoll::select_planner(
-        at.policy(), load, slots,
-        {.on = ranks_of(at, ranks, nodes, active), .split = rule_of(split_evenly)});
-    // By way of lists, which makes int64 of int32.
-    plimsoll::array<std::int32_t, typename here::policy_type, 2> offsets(
-        at.policy(), load.extent(1), load.extent(2) + 1);
-    plimsoll::array<std::int32_t, typename here::policy_type, 2> lists(at.policy(), load.extent(1),
-                                                                       slots);
-    plimsoll::slots_to_replicas(at.policy(), plan.physical_to_logical, offsets, lists);
-    plimsoll::replicas_to_slots(at.policy(), {offsets.view(), lists.view()},
-                                at.template out<2>(map));
-    plimsoll::count_replicas(at.policy(), at.template out<2>(map), at.template out<2>(counts));
+    auto const plan = plimsoll_planning::choose_plan(at.policy(), load, slots,
+                                                     {at, ranks, nodes, active, split_evenly});
+    plimsoll_planning::store_plan(at.policy(), plan, at.template out<2>(map),
+                                  at.template out<2>(counts));
     *chosen.template data_ptr<std::int64_t>() = plan.chosen;
     return result;
   }
@@ -141,15 +126,12 @@ struct planners {
   static three_maps craft(Tensor const& loads, index_t ranks, index_t budget, index_t nodes,
                           optional_tensor const& active, bool split_evenly) {
     here const at("craft", loads);
-    auto const load = history(at, loads);
+    auto const load = plimsoll_planning::history(at, loads);
     three_maps result = shapes::craft(loads, ranks, budget, nodes, active, split_evenly);
     auto const& [map, counts, offsets] = result;
-    plimsoll::craft(at.policy(), load,
-                    {.on = ranks_of(at, ranks, nodes, active),
-                     .budget = budget,
-                     .split = rule_of(split_evenly)},
-                    at.template out<2>(map), at.template out<2>(offsets),
-                    at.template out<2>(counts));
+    plimsoll_planning::plan_craft(at.policy(), load, budget,
+                                  {at, ranks, nodes, active, split_evenly}, at.template out<2>(map),
+                                  at.template out<2>(offsets), at.template out<2>(counts));
     return result;
   }
 
@@ -157,35 +139,13 @@ struct planners {
   static maps gem(Tensor const& loads, Tensor const& tokens, Tensor const& latency, index_t slots,
                   index_t ranks, index_t dense_until, index_t restarts, index_t seed) {
     here const at("gem", loads);
-    auto const load = history(at, loads);
-    plimsoll::latency_curves const curves{
-        .tokens = at.template view<std::int64_t const, 1>("tokens", tokens, "[samples]"),
-        .latency = at.template view<double const, 2>("latency", latency, "[ranks, samples]"),
-        .dense_until = dense_until};
+    auto const load = plimsoll_planning::history(at, loads);
+    auto const curves = plimsoll_planning::curves_of(at, tokens, latency, dense_until);
     maps result = shapes::gem(loads, tokens, latency, slots, ranks, dense_until, restarts, seed);
-    plimsoll::gem(
-        at.policy(), load, curves,
-        {.on = {.ranks = ranks}, .restarts = restarts, .seed = static_cast<std::uint64_t>(seed)},
-        at.template out<2>(std::get<0>(result)), at.template out<2>(std::get<1>(result)));
+    plimsoll_planning::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
+                                at.template out<2>(std::get<0>(result)),
+                                at.template out<2>(std::get<1>(result)));
     return result;
-  }
-
- private:
-  static auto history(here const& at, Tensor const& loads) {
-    return at.template loads<3>("loads", loads, "[steps, layers, experts]");
-  }
-
-  static plimsoll::rank_set ranks_of(here const& at, index_t ranks, index_t nodes,
-                                     optional_tensor const& active) {
-    plimsoll::rank_set on{.ranks = ranks, .nodes = nodes};
-    if (active.has_value()) {
-      on.active = at.template view<std::uint8_t const, 1>("active", *active, "[ranks]");
-    }
-    return on;
-  }
-
-  static plimsoll::split_rule rule_of(bool evenly) {
-    return evenly ? plimsoll::split_rule::even : plimsoll::split_rule::optimal;
   }
 };
 

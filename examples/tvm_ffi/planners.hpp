@@ -6,15 +6,11 @@
 #include <tvm/ffi/string.h>
 
 #include <algorithm>
-#include <plimsoll/array.hpp>
-#include <plimsoll/flow_placement.hpp>
 #include <plimsoll/memory.hpp>
 #include <plimsoll/placement_maps.hpp>
-#include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/eplb.hpp>
-#include <plimsoll/systems/gem.hpp>
-#include <plimsoll/systems/select_planner.hpp>
 
+#include "planning.hpp"
 #include "tensors.hpp"
 
 namespace tvm_ffi_example {
@@ -47,7 +43,7 @@ struct planners {
     auto const numbers = plimsoll::read(
         at.policy(), plimsoll::array_ref(copies.data, copies.extent(0) * copies.extent(1)));
     index_t const width = numbers.empty() ? 1 : *std::max_element(numbers.begin(), numbers.end());
-    auto const lists = replica_lists(at, slots, loads.extent(1));
+    plimsoll_planning::expert_slots const lists(at.policy(), slots, loads.extent(1));
     Tensor const inverse = at.template empty<std::int64_t>(loads.extent(0), loads.extent(1), width);
     plimsoll::replicas_to_padded(at.policy(), lists.ref(),
                                  at.template out<std::int64_t, 3>(inverse));
@@ -58,30 +54,24 @@ struct planners {
   static maps flow_placement(TensorView loads, index_t slots, index_t ranks, index_t nodes,
                              Optional<TensorView> active, bool split_evenly) {
     here const at("flow_placement", loads);
-    auto const load = history(at, loads);
-    maps const result = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll::flow_placement(
-        at.policy(), load,
-        {.on = ranks_of(at, ranks, nodes, active), .split = split_rule_of(split_evenly)},
-        at.template out<std::int64_t, 2>(result.template get<0>()),
-        at.template out<std::int64_t, 2>(result.template get<1>()));
-    return result;
+    auto const load = plimsoll_planning::history(at, loads);
+    auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
+    plimsoll_planning::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
+                                 at.template out<std::int64_t, 2>(map),
+                                 at.template out<std::int64_t, 2>(counts));
+    return maps(map, counts);
   }
 
   /// Plans with the planner that lasts longest on the history; also returns its name.
   static named_maps select_planner(TensorView loads, index_t slots, index_t ranks, index_t nodes,
                                    Optional<TensorView> active, bool split_evenly) {
     here const at("select_planner", loads);
-    auto const load = history(at, loads);
-    auto const plan = plimsoll::select_planner(
-        at.policy(), load, slots,
-        {.on = ranks_of(at, ranks, nodes, active), .split = split_rule_of(split_evenly)});
+    auto const load = plimsoll_planning::history(at, loads);
+    auto const plan = plimsoll_planning::choose_plan(at.policy(), load, slots,
+                                                     {at, ranks, nodes, active, split_evenly});
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    auto const ids = at.template out<std::int64_t, 2>(map);
-    // By way of lists, which makes int64 of int32.
-    auto const lists = replica_lists(at, plan.physical_to_logical, load.extent(2));
-    plimsoll::replicas_to_slots(at.policy(), lists.ref(), ids);
-    plimsoll::count_replicas(at.policy(), ids, at.template out<std::int64_t, 2>(counts));
+    plimsoll_planning::store_plan(at.policy(), plan, at.template out<std::int64_t, 2>(map),
+                                  at.template out<std::int64_t, 2>(counts));
     auto const& chosen = plan.candidates[static_cast<std::size_t>(plan.chosen)];
     return named_maps(map, counts, chosen.name);
   }
@@ -91,17 +81,14 @@ struct planners {
   static three_maps craft(TensorView loads, index_t ranks, index_t budget, index_t nodes,
                           Optional<TensorView> active, bool split_evenly) {
     here const at("craft", loads);
-    auto const load = history(at, loads);
-    plimsoll::craft_options const options{.on = ranks_of(at, ranks, nodes, active),
-                                          .budget = budget,
-                                          .split = split_rule_of(split_evenly)};
-    // A layer gets at most one extra slot per rank.
+    auto const load = plimsoll_planning::history(at, loads);
+    plimsoll_planning::plan_for const how(at, ranks, nodes, active, split_evenly);
     auto const [map, counts] =
         empty_maps(at, load.extent(1), "ranks", load.extent(2) + ranks, load.extent(2));
     Tensor const offsets = at.template empty<std::int64_t>(load.extent(1), ranks + 1);
-    plimsoll::craft(at.policy(), load, options, at.template out<std::int64_t, 2>(map),
-                    at.template out<std::int64_t, 2>(offsets),
-                    at.template out<std::int64_t, 2>(counts));
+    plimsoll_planning::plan_craft(
+        at.policy(), load, budget, how, at.template out<std::int64_t, 2>(map),
+        at.template out<std::int64_t, 2>(offsets), at.template out<std::int64_t, 2>(counts));
     return three_maps(map, counts, offsets);
   }
 
@@ -109,25 +96,16 @@ struct planners {
   static maps gem(TensorView loads, TensorView tokens, TensorView latency, index_t slots,
                   index_t ranks, index_t dense_until, index_t restarts, index_t seed) {
     here const at("gem", loads);
-    auto const load = history(at, loads);
-    plimsoll::latency_curves const curves{
-        .tokens = at.template view<std::int64_t const, 1>("tokens", tokens, "[samples]"),
-        .latency = at.template view<double const, 2>("latency", latency, "[ranks, samples]"),
-        .dense_until = dense_until};
-    maps const result = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll::gem(
-        at.policy(), load, curves,
-        {.on = {.ranks = ranks}, .restarts = restarts, .seed = static_cast<std::uint64_t>(seed)},
-        at.template out<std::int64_t, 2>(result.template get<0>()),
-        at.template out<std::int64_t, 2>(result.template get<1>()));
-    return result;
+    auto const load = plimsoll_planning::history(at, loads);
+    auto const curves = plimsoll_planning::curves_of(at, tokens, latency, dense_until);
+    auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
+    plimsoll_planning::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
+                                at.template out<std::int64_t, 2>(map),
+                                at.template out<std::int64_t, 2>(counts));
+    return maps(map, counts);
   }
 
  private:
-  static auto history(here const& at, TensorView const& loads) {
-    return at.template loads<3>("loads", loads, "[steps, layers, experts]");
-  }
-
   /// Allocates the maps; `argument` is the one from which the number of slots comes.
   static maps empty_maps(here const& at, index_t layers, char const* argument, index_t slots,
                          index_t experts) {
@@ -144,34 +122,6 @@ struct planners {
     }
     return maps(at.template empty<std::int64_t>(layers, slots),
                 at.template empty<std::int64_t>(layers, experts));
-  }
-
-  static plimsoll::rank_set ranks_of(here const& at, index_t ranks, index_t nodes,
-                                     Optional<TensorView> const& active) {
-    plimsoll::rank_set on{.ranks = ranks, .nodes = nodes};
-    if (active.has_value()) {
-      on.active = at.template view<std::uint8_t const, 1>("active", *active, "[ranks]");
-    }
-    return on;
-  }
-
-  static plimsoll::split_rule split_rule_of(bool evenly) {
-    return evenly ? plimsoll::split_rule::even : plimsoll::split_rule::optimal;
-  }
-
-  /// Slots of every expert as lists.
-  struct lists_of_experts {
-    plimsoll::array<std::int32_t, typename here::policy_type, 2> offsets;
-    plimsoll::array<std::int32_t, typename here::policy_type, 2> slots;
-
-    [[nodiscard]] plimsoll::replica_lists_ref ref() const { return {offsets.view(), slots.view()}; }
-  };
-  template <class Map>
-  static lists_of_experts replica_lists(here const& at, Map const& map, index_t experts) {
-    lists_of_experts lists{{at.policy(), map.extent(0), experts + 1},
-                           {at.policy(), map.extent(0), map.extent(1)}};
-    plimsoll::slots_to_replicas(at.policy(), map, lists.offsets, lists.slots);
-    return lists;
   }
 };
 
