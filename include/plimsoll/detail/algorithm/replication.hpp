@@ -194,20 +194,20 @@ struct replication_body {
     auto* const copies = arrays.copies;
     sharing_limit apart{arrays.slack, copies};
     index_t const n = at.experts;
-    index_t const slots = slots_of(team, at);
+    index_t const cell_slots = slots_of(team, at);
     index_t const node = cells() == 1 ? index_t{-1} : where.node_of(at.first_rank);
     auto const total = [&](copy_limits const& limit) {
       return team.sum(n, [&](index_t i) { return index_t{limit(where.expert_of(at, i))}; });
     };
     index_t const fewest = total(least);
-    if (fewest > slots) {
-      return refusal(fault_kind::floors, node, fewest, slots);
+    if (fewest > cell_slots) {
+      return refusal(fault_kind::floors, node, fewest, cell_slots);
     }
     if (rule.required) {
       if (!apart.start(team, where, at, rule) || !reach_floors(team, at, apart, copies)) {
         return refusal(fault_kind::floors_apart, node, fewest);
       }
-    } else if (index_t const greatest = total(most); n > 0 && greatest < slots) {
+    } else if (index_t const greatest = total(most); n > 0 && greatest < cell_slots) {
       // Slots of a node without experts stay free.
       return refusal(fault_kind::caps, node, greatest);
     }
@@ -217,7 +217,7 @@ struct replication_body {
     });
     auto heaviest = team.queue(keys, n);
     index_t given = 0;
-    while (fewest + given < slots && !heaviest.empty()) {
+    while (fewest + given < cell_slots && !heaviest.empty()) {
       std::uint64_t const key = heaviest.top();
       index_t const i = id_of(key);
       index_t const e = where.expert_of(at, i);
