@@ -9,6 +9,7 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/call/latency.hpp>
 #include <plimsoll/detail/call/swap_search.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/error.hpp>
@@ -79,6 +80,7 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
       PLIMSOLL_OUTPUT(double, 2, "swap_search", restart_scores, "[layers, restarts]");
   detail::expect_extent(name, "restart_scores", load.extent(1), scores.extent(0), "layers");
   detail::expect_extent(name, "restart_scores", options.restarts, scores.extent(1), "restarts");
+  detail::expect_swap_search(name, load, cost, options, map);
   return detail::run_swap_search(name, detail::resolve(policy), load, cost, options, map, scores);
 }
 
@@ -86,10 +88,11 @@ template <execution_policy P, class Loads, detail::latency_cost Cost, class Plac
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical) {
+  constexpr char const* name = "swap_search";
   auto const load = PLIMSOLL_LOADS(3, "swap_search", loads, "[steps, layers, experts]");
   auto const map = PLIMSOLL_OUTPUT_IDS(2, "swap_search", physical_to_logical, "[layers, slots]");
-  return detail::run_swap_search("swap_search", detail::resolve(policy), load, cost, options, map,
-                                 {});
+  detail::expect_swap_search(name, load, cost, options, map);
+  return detail::run_swap_search(name, detail::resolve(policy), load, cost, options, map, {});
 }
 
 /// @brief Searches as the call with output arrays, and returns the placement in memory of the
@@ -108,6 +111,7 @@ placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, 
   auto const context = detail::resolve(policy);
   detail::expect_slots(name, experts, slots);
   detail::expect_searchable(name, load.extent(0), layers, experts, slots, options);
+  detail::expect_cost(name, cost, options.on.ranks);
   auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                            options.rank_offsets);
   detail::enqueue_counts(context, options.replica_count, result.replica_count.view());

@@ -87,14 +87,12 @@ inline migration_pair expect_plan_within(std::string_view function, index_t laye
   ranks.on.ranks = from.ranks;
   expect_placeable(function, layers, experts, pair.slots(), ranks, "where",
                    "from.physical_to_logical");
-  auto const expect_budget = [&](std::string_view argument, std::int64_t got,
-                                 std::string_view what) {
-    expect_between(function, argument, 0, unlimited, got, what);
-  };
-  expect_budget("options.max_moves", options.max_moves, "moves");
-  expect_budget("options.max_moves_per_layer", options.max_moves_per_layer, "moves");
-  expect_budget("options.max_bytes", options.max_bytes, "bytes");
-  expect_budget("options.max_bytes_per_layer", options.max_bytes_per_layer, "bytes");
+  expect_between(function, "options.max_moves", 0, unlimited, options.max_moves, "moves");
+  expect_between(function, "options.max_moves_per_layer", 0, unlimited, options.max_moves_per_layer,
+                 "moves");
+  expect_between(function, "options.max_bytes", 0, unlimited, options.max_bytes, "bytes");
+  expect_between(function, "options.max_bytes_per_layer", 0, unlimited, options.max_bytes_per_layer,
+                 "bytes");
   expect_expert_bytes(function, options.expert_bytes);
   return pair;
 }

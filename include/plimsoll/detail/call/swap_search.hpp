@@ -223,23 +223,29 @@ void enqueue_counts(Context const& context, matrix_ref<std::int32_t const> repli
   copy_rows(context, replica_count, counts);
 }
 
-/// Checks shapes and options, and searches. `physical_to_logical` holds int32 or int64.
+/// Checks the shapes, options and costs of a search that writes `map`.
+template <class Loads, class Cost, class Id>
+void expect_swap_search(std::string_view name, Loads const& loads, Cost const& cost,
+                        swap_search_options const& options, matrix_ref<Id> const& map) {
+  expect_extent(name, "physical_to_logical", loads.extent(1), map.extent(0), "layers");
+  expect_searchable(name, loads.extent(0), loads.extent(1), loads.extent(2), map.extent(1),
+                    options);
+  expect_cost(name, cost, options.on.ranks);
+}
+
+/// Searches. `physical_to_logical` holds int32 or int64.
 template <class Context, class Loads, class Cost, class Id>
 std::vector<certificate> run_swap_search(std::string_view name, Context const& context,
                                          Loads const& loads, Cost const& cost,
                                          swap_search_options const& options,
                                          matrix_ref<Id> physical_to_logical,
                                          matrix_ref<double> restart_scores) {
-  index_t const layers = loads.extent(1);
-  expect_extent(name, "physical_to_logical", layers, physical_to_logical.extent(0), "layers");
-  expect_searchable(name, loads.extent(0), layers, loads.extent(2), physical_to_logical.extent(1),
-                    options);
-  expect_cost(name, cost, options.on.ranks);
   int32_ids<Context, Id, 2> const map(context, physical_to_logical);
-  return run_planning(name, context, layers, 1, throw_latency_fault, [&](problem_report* reports) {
-    enqueue_swap_search(context, loads, cost, options, map.view(), restart_scores, reports);
-    map.store();
-  });
+  return run_planning(
+      name, context, loads.extent(1), 1, throw_latency_fault, [&](problem_report* reports) {
+        enqueue_swap_search(context, loads, cost, options, map.view(), restart_scores, reports);
+        map.store();
+      });
 }
 
 }}}  // namespace plimsoll::detail
