@@ -51,24 +51,6 @@ int const round_forms = register_forms(
     "quota/round", [](auto& state, auto const& policy) { round(state, policy); },
     [](auto* both) { both->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond); });
 
-/// What `lplb` prepares `dispatch` with.
-template <class Policy>
-void list_slots(benchmark::State& state, Policy const& policy) {
-  step const in(state.range(0));
-  std::vector<std::int32_t> first(experts + 1);
-  std::vector<std::int32_t> slot(in.map.size());
-  plimsoll::detail::list_slots_body const body{{experts, in.slots, first.data(), slot.data()},
-                                               in.placement().physical_to_logical};
-  for (auto _ : state) {
-    plimsoll::detail::launch(plimsoll::detail::resolve(policy), 1, body);
-    benchmark::DoNotOptimize(slot.data());
-    benchmark::ClobberMemory();
-  }
-}
-int const list_slots_forms = register_forms(
-    "quota/list_slots", [](auto& state, auto const& policy) { list_slots(state, policy); },
-    [](auto* both) { both->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond); });
-
 template <class Policy = plimsoll::seq_policy>
 void dispatch(benchmark::State& state, plimsoll::dispatch_method rule, index_t of_tokens = tokens,
               Policy const& policy = {}) {

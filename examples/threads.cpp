@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <future>
 #include <plimsoll/plimsoll.hpp>
-#include <utility>
 #include <vector>
 
 namespace {
@@ -14,11 +13,12 @@ constexpr plimsoll::rank_set ranks{.ranks = 4};
 constexpr plimsoll::index_t slots = 12;
 
 // [class]
-/// A placement of one layer and the planner of its steps, which an engine replaces together.
+/// Splits the steps of one layer, by a placement that changes.
 class balancer {
  public:
-  explicit balancer(plimsoll::placement<plimsoll::seq_policy> plan)
-      : placement_(std::move(plan)), planner_(plimsoll::seq, placement_.ref(), {}) {}
+  using placement = plimsoll::placement<plimsoll::seq_policy>;
+
+  explicit balancer(placement const& plan) : planner_(plimsoll::seq, plan.ref(), {}) {}
 
   /// Splits a step; returns the tokens of the busiest rank.
   std::int64_t split(std::vector<int> const& counts) {
@@ -26,10 +26,10 @@ class balancer {
     planner_.check();
     return planner_.reports()[0].peak;
   }
+  void take(placement const& plan) { planner_.update(0, plan.ref()); }
 
  private:
-  plimsoll::placement<plimsoll::seq_policy> placement_;
-  plimsoll::lplb<plimsoll::seq_policy> planner_;  // after placement_, whose arrays it reads
+  plimsoll::lplb<plimsoll::seq_policy> planner_;
 };
 // [end]
 
@@ -48,14 +48,14 @@ int main() {
     return plimsoll::eplb(plimsoll::seq, plimsoll::array_ref(counts, 1, 8), slots, {.on = ranks});
   };
   balancer current(plan_for(tokens_of(0)));
-  std::future<balancer> next;
+  std::future<balancer::placement> next;
   for (int step = 0; step < 8; ++step) {
     std::vector<int> const counts = tokens_of(step);
     if (step == 2) {  // the loads have changed
-      next = std::async(std::launch::async, [=] { return balancer(plan_for(counts)); });
+      next = std::async(std::launch::async, [=] { return plan_for(counts); });
     }
     if (step == 6) {  // when the plan is ready and its experts' weights are moved
-      current = next.get();
+      current.take(next.get());
     }
     std::printf("step %d: peak %lld\n", step, static_cast<long long>(current.split(counts)));
   }

@@ -939,19 +939,11 @@ class spill_steps {
     least_loaded_options const& o = c_.options;
     plimsoll::detail::rank_levels levels{};
     levels.where = {.ranges = {{}, experts(), ranks()}, .nodes = o.on.nodes};
-    levels.live = c_.live();
-    levels.speed = {speed_.data(), 0x1p43, c_.is_even()};
-    levels.fastest = c_.is_even() ? 1 : 2;
-    plimsoll::detail::spill_homes const homes{experts(),
-                                              std::ssize(lists_.rank),
-                                              lists_.expert_begin.data(),
-                                              lists_.rank.data(),
-                                              lists_.rank_begin.data(),
-                                              lists_.expert.data(),
-                                              lists_.position.data()};
+    plimsoll::detail::spill_homes const& homes = prepared_.homes;
+    levels.speeds = homes.speed;
+    levels.numbers = homes.ranks;
     plimsoll::detail::least_loaded_rules rules{};
-    rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.on.nodes == 1 && c_.is_even() &&
-                  homes.pairs == experts();
+    rules.plain = std::is_void_v<Cost> && !c_.is_limited() && o.on.nodes == 1;
     rules.listed = rules.plain;
     rules.alpha = c_.percent / 100.0;
     rules.lambda = o.lambda;
@@ -988,10 +980,7 @@ class spill_steps {
 
  public:
   spill_steps(spill_case const& c, index_t source)
-      : c_(c), source_(source), lists_(c.homes(), c.ranks()), memory_(bytes(), std::byte{0x5A}) {
-    for (index_t r = 0; r < c.ranks(); ++r) {
-      speed_.push_back(static_cast<double>(c.pace(r)) / (c.is_even() ? 1 : 4));
-    }
+      : c_(c), source_(source), memory_(bytes(), std::byte{0x5A}) {
     plimsoll::detail::scratch memory(memory_.data());
     plan_ = plan_arrays::in(memory, sizes());
     routes_ = routes::in(memory, sizes());
@@ -1123,7 +1112,7 @@ class spill_steps {
   [[nodiscard]] index_t experts() const { return c_.experts(); }
   [[nodiscard]] index_t ranks() const { return c_.ranks(); }
   [[nodiscard]] index_t limit() const {
-    return plan_arrays::segment_limit(experts(), ranks(), std::ssize(lists_.rank));
+    return plan_arrays::segment_limit(experts(), ranks(), prepared_.homes.slots);
   }
   [[nodiscard]] plimsoll::detail::spill_array_sizes sizes() const {
     return {experts(), ranks(), limit()};
@@ -1140,8 +1129,9 @@ class spill_steps {
 
   spill_case const& c_;
   index_t source_;
-  plimsoll::detail::spill_home_lists lists_;
-  std::vector<double> speed_;
+  spill_in<plimsoll::seq_policy> placed_{c_};
+  plimsoll::detail::prepared_homes<plimsoll::host_context<plimsoll::inline_executor>> prepared_{
+      "test", {}, placed_.options()};
   std::vector<std::byte> memory_;
   plan_arrays plan_{};
   routes routes_{};
@@ -1298,7 +1288,7 @@ TEST_CASE("least_loaded: calls allocate nothing") {
     CHECK(got.value() == expected.value());
     CHECK(resource.allocations() == before);
   };
-  // Speeds, numbers of homes, the arrays shared by calls, and scratch memory.
+  // The lists of homes, the scratch that makes them, the arrays of all calls, and their scratch.
   check_temporaries(4, run);
   // A host policy reads the arrays of the options without copies.
   c.active.assign(at(c.ranks()), 1);

@@ -79,4 +79,14 @@ PLIMSOLL_TEST_CASE("least_loaded: all calls can be captured in a CUDA graph and 
   }
 }
 
+PLIMSOLL_TEST_CASE("least_loaded: a step captured in a CUDA graph before an update uses it", P,
+                   gpu_resource_kind) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    CAPTURE(seed);
+    check_updates<P>(seed, [](auto const& step) {
+      return [graph = std::make_shared<captured>(step)] { graph->replay(); };
+    });
+  }
+}
+
 }  // namespace plimsoll_test

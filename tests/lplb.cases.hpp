@@ -9,12 +9,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/lplb.hpp"
+#include "support/placement_updates.hpp"
 #include "support/policies.hpp"
 #include "support/refusal.hpp"
 
@@ -254,6 +256,139 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
         "lplb::plan: counts: expected 3 experts, got 2");
   CHECK(refusal_of([&] { planner.plan(counts.view2(0, 3)); }) ==
         "lplb::plan: counts: expected 1 layers, got 0");
+}
+
+namespace lplb_support {
+
+/// What a planner has for one layer, as numbers.
+struct planned_layer {
+  std::vector<double> split;
+  ints quotas;
+  ints chosen;
+  std::vector<double> numbers;
+  bool operator==(planned_layer const&) const = default;
+};
+
+/// Takes random placements one after the other and compares each plan with that of new objects, one
+/// for each layer. `run_of(step)` returns a function that repeats `step`: itself, or a replay of
+/// its CUDA graph.
+template <class P, class RunOf>
+void check_updates(std::uint64_t seed, RunOf const& run_of) {
+  constexpr index_t tokens = 40;
+  constexpr index_t k = 2;
+  auto const policy = make_policy<P>();
+  updated_placement<P> model(seed);
+  generator& draw = model.draw();
+  index_t const layers = model.layers();
+  index_t const experts = model.experts();
+  lplb_options options{
+      .max_token_copies = tokens * k,
+      .method = seed % 2 == 0 ? dispatch_method::in_order : dispatch_method::sampled};
+  options.lp.max_slots = model.max_slots();
+  array_in<std::int32_t, P> counts(layers * experts);
+  array_in<std::int32_t, P> ids(tokens * k);
+  array_in<std::int32_t, P> chosen(layers * tokens * k);
+  array_in<dispatch_counters, P> counters(layers);
+  auto const planner_for = [&](placement_arrays<P> const& arrays) {
+    options.lp.on = arrays.on();
+    return plimsoll::lplb(policy, arrays.placement(), options);
+  };
+  auto const dispatch = [&](auto& planner, index_t layer, index_t out) {
+    planner.dispatch(
+        layer, ids.view2(tokens, k),
+        plimsoll::matrix_ref<std::int32_t>(chosen.data() + out * tokens * k, tokens, k),
+        plimsoll::vector_ref<dispatch_counters>(counters.data() + out, 1));
+  };
+  auto const planned = [&](auto& planner, index_t layer, index_t out, index_t slots) {
+    planned_layer result;
+    auto const row = [&](auto const& matrix) {
+      return plimsoll::read(policy, plimsoll::detail::row_of(matrix, layer));
+    };
+    result.split = row(planner.split());
+    result.quotas = row(planner.quotas());
+    for (std::size_t s = static_cast<std::size_t>(slots); s < result.split.size(); ++s) {
+      CHECK(result.split[s] == 0);
+      CHECK(result.quotas[s] == 0);
+    }
+    result.split.resize(static_cast<std::size_t>(slots));
+    result.quotas.resize(static_cast<std::size_t>(slots));
+    ints const all = chosen.values();
+    result.chosen.assign(all.begin() + out * tokens * k, all.begin() + (out + 1) * tokens * k);
+    certificate const proof =
+        plimsoll::read(policy, planner.certificates())[static_cast<std::size_t>(layer)];
+    quota_report const report =
+        plimsoll::read(policy, planner.reports())[static_cast<std::size_t>(layer)];
+    result.numbers = {proof.value,
+                      proof.lower_bound,
+                      static_cast<double>(proof.work),
+                      static_cast<double>(proof.status),
+                      static_cast<double>(report.peak),
+                      report.split_peak,
+                      static_cast<double>(report.moves),
+                      static_cast<double>(report.refused.kind)};
+    dispatch_counters const c = counters.values()[static_cast<std::size_t>(out)];
+    for (std::int64_t const n : numbers_in({c})) {
+      result.numbers.push_back(static_cast<double>(n));
+    }
+    return result;
+  };
+
+  auto first = std::make_unique<placement_arrays<P>>(model.all(), experts);
+  plimsoll::lplb planner = planner_for(*first);
+  first.reset();  // the planner has copied it
+  auto const run = run_of([&] {
+    planner.plan(counts.view2(layers, experts));
+    for (index_t layer = 0; layer < layers; ++layer) {
+      dispatch(planner, layer, layer);
+    }
+  });
+  for (int turn = 0; turn < 4; ++turn) {
+    CAPTURE(turn);
+    index_t const refused =
+        turn == 0 ? -1
+                  : model.step([&](index_t layer, auto const& to, plimsoll::rank_set const* on) {
+                      on == nullptr ? planner.update(layer, to) : planner.update(layer, to, *on);
+                    });
+    check_update(planner, "lplb", refused);
+    ints tokens_of;
+    for (index_t i = 0; i < layers * experts; ++i) {
+      tokens_of.push_back(static_cast<std::int32_t>(draw.between(0, draw.between(0, 60))));
+    }
+    counts.assign(tokens_of);
+    ints id_of;
+    for (index_t i = 0; i < tokens * k; ++i) {
+      id_of.push_back(static_cast<std::int32_t>(draw.between(-1, experts)));
+    }
+    ids.assign(id_of);
+    run();
+    std::vector<planned_layer> got;
+    for (index_t layer = 0; layer < layers; ++layer) {
+      got.push_back(planned(planner, layer, layer, std::ssize(model.layer(layer).map)));
+    }
+    for (index_t layer = 0; layer < layers; ++layer) {
+      CAPTURE(layer);
+      placement_arrays<P> const arrays({model.layer(layer)}, experts);
+      options.lp.max_slots = 0;
+      plimsoll::lplb fresh = planner_for(arrays);
+      fresh.plan(
+          plimsoll::matrix_ref<std::int32_t const>(counts.data() + layer * experts, 1, experts));
+      dispatch(fresh, 0, layer);
+      bool const same = planned(fresh, 0, layer, std::ssize(model.layer(layer).map)) ==
+                        got[static_cast<std::size_t>(layer)];
+      CHECK(same);
+    }
+    check_current(planner, model, "lplb");
+  }
+}
+
+}  // namespace lplb_support
+
+PLIMSOLL_TEST_CASE("lplb: updated objects plan as new ones do", P, PLIMSOLL_PREPARED_POLICIES) {
+  std::uint64_t const sequences = array_in<int, P>::on_device ? 3 : cases_of(60);
+  for (std::uint64_t seed = 0; seed < sequences; ++seed) {
+    CAPTURE(seed);
+    check_updates<P>(seed, [](auto const& step) { return step; });
+  }
 }
 
 }  // namespace plimsoll_test

@@ -14,21 +14,8 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
   ints refused = in.counts;
   refused[c::experts + 3] = -2;
   refused[2 * c::experts] = 0x7fffffff;
-  plimsoll::detail::split_graph_arrays arrays;
-  arrays.ranks = {.speed = std::vector<double>(c::ranks, 1.0), .fastest = 1, .equal_speeds = true};
-  ints begins;
-  for (std::int32_t r = 0; r <= c::ranks; ++r) {
-    begins.push_back(r * static_cast<std::int32_t>(c::slots / c::ranks));
-  }
-  for (index_t layer = 0; layer < c::layers; ++layer) {
-    arrays.add_layer(in.map_values.data() + layer * c::slots, c::slots, begins.data(), c::experts);
-  }
-  ints const numbers = arrays.flat();
-  ints first(c::layers * (c::experts + 1));
-  ints slot(c::layers * c::slots);
-  plimsoll::detail::slot_lists const lists{c::experts, c::slots, first.data(), slot.data()};
-  run_body(plimsoll::detail::list_slots_body{lists, in.placement.physical_to_logical}, c::layers,
-           serial, 0);
+  plimsoll::detail::minmax_lp_pipeline<plimsoll::host_context<plimsoll::inline_executor>> const
+      prepared({}, in.placement, {}, "test", true);
   for (ints const& counts : {in.counts, refused}) {
     using loads = plimsoll::matrix_ref<std::int32_t const>;
     loads const load(counts.data(), c::layers, c::experts);
@@ -37,10 +24,9 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
     ints quotas(split.size(), -7);
     std::vector<quota_report> reports(c::layers);
     plimsoll::detail::minmax_lp_body<loads> solve{};
-    solve.graph = arrays.graph(numbers.data(), arrays.ranks.speed.data(), c::experts, c::slots);
+    solve.graph = prepared.graph;
     solve.loads = load;
     solve.max_iterations = 1 << 20;
-    solve.speed_unit = 1;
     solve.split = {split.data(), c::layers, c::slots};
     solve.certificates = {certificates.data(), c::layers};
     plimsoll::detail::quota_body<loads> const round{
@@ -50,7 +36,7 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
         .split = solve.split,
         .quotas = {quotas.data(), c::layers, c::slots},
         .reports = {reports.data(), c::layers},
-        .lists = lists};
+        .lists = prepared.lists};
     plimsoll::detail::lplb_plan_body<loads> const body{solve, round};
     check_all_teams(body, c::layers, split, quotas, [&] {
       std::vector<double> values;
@@ -73,7 +59,7 @@ TEST_CASE("lplb: a plan gives the same bits in every team") {
   }
 }
 
-TEST_CASE("lplb: planning and dispatching allocate nothing") {
+TEST_CASE("lplb: updating, planning and dispatching allocate nothing") {
   using c = lplb_case<plimsoll::seq_policy>;
   c const in;
   ints slots(static_cast<std::size_t>(c::tokens * c::k));
@@ -81,14 +67,15 @@ TEST_CASE("lplb: planning and dispatching allocate nothing") {
   auto const run = [&](auto& resource) {
     plimsoll::lplb planner(plimsoll::seq(resource), in.placement, c::options());
     auto const before = resource.allocations();
+    planner.update(0, in.placement);
     planner.plan(plimsoll::matrix_ref<std::int32_t const>(in.counts.data(), c::layers, c::experts));
     planner.dispatch(1, plimsoll::matrix_ref<std::int32_t const>(in.ids[1].data(), c::tokens, c::k),
                      plimsoll::matrix_ref<std::int32_t>(slots.data(), c::tokens, c::k), counters);
     CHECK(resource.allocations() == before);
   };
-  // The graph of minmax_lp and its speeds; the four arrays of a plan; scratch and the memory of
-  // dispatch; the lists of slots, and the scratch for filling them.
-  check_temporaries(2 + 4 + 2 + 2, run);
+  // The graph of minmax_lp with the lists of slots, the reports of updates, and the scratch of the
+  // constructor; the four arrays of a plan; scratch and the memory of dispatch.
+  check_temporaries(3 + 4 + 2, run);
 }
 
 }  // namespace plimsoll_test

@@ -44,4 +44,46 @@ PLIMSOLL_TEST_CASE("lplb: planning and dispatching can be captured in a CUDA gra
   }
 }
 
+PLIMSOLL_TEST_CASE("lplb: a step captured in a CUDA graph before an update uses it", P,
+                   gpu_resource_kind) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    CAPTURE(seed);
+    check_updates<P>(seed, [](auto const& step) {
+      return [graph = std::make_shared<captured>(step)] { graph->replay(); };
+    });
+  }
+}
+
+PLIMSOLL_TEST_CASE("lplb: an update captured in a CUDA graph reads its arrays at every replay", P,
+                   gpu_resource_kind) {
+  using c = lplb_case<P>;
+  c const in;
+  auto const policy = make_policy<P>();
+  array_in<std::int32_t, P> const counts(in.counts);
+  array_in<std::int32_t, P> map(in.map_values);
+  plimsoll::placement_ref placement = in.placement;
+  placement.physical_to_logical = map.view2(c::layers, c::slots);
+  plimsoll::lplb planner(policy, in.placement, c::options());
+  captured const graph([&] {
+    planner.update(0, placement);
+    planner.plan(counts.view2(c::layers, c::experts));
+  });
+  ints rotated = in.map_values;
+  for (int turn = 0; turn < 3; ++turn) {
+    CAPTURE(turn);
+    std::rotate(rotated.begin(), rotated.begin() + 9, rotated.begin() + c::slots);
+    map.assign(rotated);
+    graph.replay();
+    planner.check();
+    planner.expect_current(placement);
+    plimsoll::lplb fresh(policy, placement, c::options());
+    fresh.plan(counts.view2(c::layers, c::experts));
+    auto const quotas = [&](auto const& from) {
+      return plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(from.quotas().data,
+                                                                             c::layers * c::slots));
+    };
+    CHECK(quotas(planner) == quotas(fresh));
+  }
+}
+
 }  // namespace plimsoll_test

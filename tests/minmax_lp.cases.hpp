@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/minmax_lp.hpp"
+#include "support/placement_updates.hpp"
 #include "support/policies.hpp"
 #include "support/refusal.hpp"
 
@@ -456,6 +458,147 @@ PLIMSOLL_TEST_CASE("minmax_lp: errors", P, PLIMSOLL_PREPARED_POLICIES) {
           lp.solve(loads.view2(1, 2), {}, split.view2(1, 3),
                    {.bottleneck = bottleneck.view2(2, 2)});
         }) == "minmax_lp::solve: outputs.bottleneck: expected 1 layers, got 2");
+}
+
+namespace minmax_lp_support {
+
+/// Takes random placements one after the other and compares each split with that of new objects,
+/// one for each layer. `run_of(step)` returns a function that repeats `step`: itself, or a replay
+/// of its CUDA graph.
+template <class P, class RunOf>
+void check_updates(std::uint64_t seed, RunOf const& run_of) {
+  auto const policy = make_policy<P>();
+  updated_placement<P> model(seed);
+  generator& draw = model.draw();
+  index_t const layers = model.layers();
+  index_t const experts = model.experts();
+  index_t const ranks = std::ssize(model.layer(0).active);
+  index_t const most = model.max_slots();
+  array_in<double, P> loads(layers * experts);
+  array_in<double, P> base(layers * ranks);
+  array_in<double, P> split(layers * most);
+  array_in<double, P> own_split(layers * most);
+  array_in<std::uint8_t, P> bottleneck(layers * ranks);
+  array_in<std::uint8_t, P> own_bottleneck(ranks);
+  minmax_lp_options options{
+      .max_slots = most,
+      .objective = seed % 2 == 0 ? split_objective::min_peak : split_objective::lexicographic};
+  auto const proof_of = [&](auto& lp, index_t layer) {
+    certificate const c =
+        plimsoll::read(policy, lp.certificates())[static_cast<std::size_t>(layer)];
+    return reals{c.value, c.lower_bound, static_cast<double>(c.work),
+                 static_cast<double>(c.status)};
+  };
+  auto const part = [](auto const& all, index_t first, index_t count) {
+    return std::vector(all.begin() + first, all.begin() + first + count);
+  };
+
+  auto first = std::make_unique<placement_arrays<P>>(model.all(), experts);
+  options.on = first->on();
+  plimsoll::minmax_lp lp(policy, first->placement(), options);
+  first.reset();  // the object has copied it
+  auto const run = run_of([&] {
+    lp.solve(loads.view2(layers, experts), {.base_load = base.view2(layers, ranks)},
+             split.view2(layers, most), {.bottleneck = bottleneck.view2(layers, ranks)});
+  });
+  for (int turn = 0; turn < 4; ++turn) {
+    CAPTURE(turn);
+    index_t const refused =
+        turn == 0 ? -1
+                  : model.step([&](index_t layer, auto const& to, plimsoll::rank_set const* on) {
+                      on == nullptr ? lp.update(layer, to) : lp.update(layer, to, *on);
+                    });
+    check_update(lp, "minmax_lp", refused);
+    reals load_of;
+    for (index_t i = 0; i < layers * experts; ++i) {
+      load_of.push_back(static_cast<double>(draw.between(0, draw.between(0, 60))) / 4);
+    }
+    loads.assign(load_of);
+    reals base_of;
+    for (index_t i = 0; i < layers * ranks; ++i) {
+      bool const lives = model.layer(i / ranks).active[static_cast<std::size_t>(i % ranks)] != 0;
+      base_of.push_back(lives ? static_cast<double>(draw.between(0, 9)) : 0.0);
+    }
+    base.assign(base_of);
+    run();
+    reals const got_split = split.values();
+    flags const got_bottleneck = bottleneck.values();
+    for (index_t layer = 0; layer < layers; ++layer) {
+      CAPTURE(layer);
+      index_t const slots = std::ssize(model.layer(layer).map);
+      placement_arrays<P> const arrays({model.layer(layer)}, experts);
+      options.on = arrays.on();
+      options.max_slots = 0;
+      plimsoll::minmax_lp fresh(policy, arrays.placement(), options);
+      fresh.solve(
+          plimsoll::matrix_ref<double const>(loads.data() + layer * experts, 1, experts),
+          {.base_load = plimsoll::matrix_ref<double const>(base.data() + layer * ranks, 1, ranks)},
+          own_split.view2(1, slots), {.bottleneck = own_bottleneck.view2(1, ranks)});
+      CHECK(part(got_split, layer * most, slots) == part(own_split.values(), 0, slots));
+      CHECK(part(got_split, layer * most + slots, most - slots) ==
+            reals(static_cast<std::size_t>(most - slots), 0.0));
+      CHECK(part(got_bottleneck, layer * ranks, ranks) == own_bottleneck.values());
+      CHECK(proof_of(lp, layer) == proof_of(fresh, 0));
+    }
+    check_current(lp, model, "minmax_lp");
+  }
+}
+
+}  // namespace minmax_lp_support
+
+PLIMSOLL_TEST_CASE("minmax_lp: updated objects split as new ones do", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  std::uint64_t const sequences = array_in<int, P>::on_device ? 3 : cases_of(60);
+  for (std::uint64_t seed = 0; seed < sequences; ++seed) {
+    CAPTURE(seed);
+    check_updates<P>(seed, [](auto const& step) { return step; });
+  }
+}
+
+PLIMSOLL_TEST_CASE("minmax_lp: refused updates", P, PLIMSOLL_PREPARED_POLICIES) {
+  split_case const c = one_layer({{0, 1}, {0}}, {4, 1});
+  split_in<P> const in(c);
+  plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
+  auto const refusal = [&](plimsoll::placement_ref const& placement, index_t first = 0,
+                           plimsoll::rank_set const& on = {}) {
+    return refusal_of([&] { lp.update(first, placement, on); });
+  };
+  plimsoll::placement_ref to = in.placement();
+  CHECK(refusal(to) == "no error");
+  CHECK(refusal(to, 1) == "minmax_lp::update: first_layer: expected 0 to 0 as layer, got 1");
+  CHECK(refusal(to, 0, {.ranks = 3}) ==
+        "minmax_lp::update: on.ranks: expected 2 ranks, as in the placement, got 3");
+  to.ranks = 1;
+  CHECK(refusal(to) == "minmax_lp::update: placement.ranks: expected 2 ranks, got 1");
+  to = in.placement();
+  to.replica_count.extents[1] = 3;
+  CHECK(refusal(to) == "minmax_lp::update: placement.replica_count: expected 2 experts, got 3");
+  to = in.placement();
+  to.physical_to_logical.extents[0] = 2;
+  CHECK(refusal(to) ==
+        "minmax_lp::update: placement.physical_to_logical: expected 1 to 1 layers from first_layer "
+        "on, got 2");
+  to.physical_to_logical.extents[0] = 1;
+  to.physical_to_logical.extents[1] = 4;
+  CHECK(refusal(to) ==
+        "minmax_lp::update: placement.physical_to_logical: expected 1 to 3 slots (those that the "
+        "object has room for), got 4");
+
+  // Values are refused where they are read.
+  array_in<double, P> const speeds(reals{1 << 20, 4});
+  lp.update(0, in.placement(), {.speeds = speeds.view1()});
+  CHECK(refusal_of([&] { lp.check(); }) ==
+        "minmax_lp::update: on.speeds: expected speeds of live ranks from 2^-16 of the fastest to "
+        "the fastest, got 4 for rank 1, where the fastest has 1048576 in layer 0");
+  lp.update(0, in.placement());
+  CHECK_NOTHROW(lp.check());
+  array_in<std::int32_t, P> const map(ints{0, 1, 2});
+  to = in.placement();
+  to.physical_to_logical = map.view2(1, 3);
+  lp.update(0, to);
+  CHECK(refusal_of([&] { lp.check(); }) ==
+        "minmax_lp::update: physical_to_logical: expected -1 or an expert of the layer, got 2 in "
+        "layer 0, rank 1, slot 2");
 }
 
 }  // namespace plimsoll_test

@@ -2,6 +2,7 @@
 // The cases of every policy on the host, and tests of the body on every team.
 #include "minmax_lp.cases.hpp"
 
+#include "support/placed_split.hpp"
 #include "support/run_body.hpp"
 #include "support/split_instances.hpp"
 #include "support/temporaries.hpp"
@@ -15,26 +16,13 @@ class split_body {
  public:
   explicit split_body(split_case const& c, std::int64_t max_iterations = 1 << 20)
       : c_(c), base_(c.base.begin(), c.base.end()) {
-    // Any unit of speed will do: ones, or quarters.
-    for (index_t r = 0; r < c.ranks; ++r) {
-      arrays_.ranks.speed.push_back(c.quarters.empty() ? c.lives(r)
-                                                       : static_cast<double>(c.speed(r)));
-      arrays_.ranks.fastest = std::max(arrays_.ranks.fastest, arrays_.ranks.speed.back());
-    }
-    arrays_.ranks.equal_speeds = c.quarters.empty();
-    for (index_t layer = 0; layer < c.layers; ++layer) {
-      arrays_.add_layer(c.map.data() + layer * c.slots, c.slots,
-                        c.offsets.data() + layer * (c.ranks + 1), c.experts);
-    }
-    numbers_ = arrays_.flat();
-    body.graph = arrays_.graph(numbers_.data(), arrays_.ranks.speed.data(), c.experts, c.slots);
+    body.graph = prepared_.graph;
     body.loads = {c_.loads.data(), c.layers, c.experts};
     if (!c.base.empty()) {
       body.base_load = {base_.data(), c.layers, c.ranks};
     }
     body.tolerance = 1e-6;
     body.max_iterations = max_iterations;
-    body.speed_unit = 1;
     body.split = {split.data(), c.layers, c.slots};
     body.certificates = {certificates.data(), c.layers};
     body.bottleneck = {bottleneck.data(), c.layers, c.ranks};
@@ -74,8 +62,9 @@ class split_body {
  private:
   split_case c_;
   reals base_;
-  plimsoll::detail::split_graph_arrays arrays_;
-  ints numbers_;
+  placed_split placed_{c_};
+  plimsoll::detail::minmax_lp_pipeline<plimsoll::host_context<plimsoll::inline_executor>> prepared_{
+      {}, placed_.placement(), {.on = placed_.on()}};
 
  public:
   reals split = reals(static_cast<std::size_t>(c_.layers * c_.slots), -7);
@@ -127,6 +116,59 @@ TEST_CASE("minmax_lp: the same bits in every team") {
   }
   split_body(dense_split()).check_all_teams();
   split_body(long_chain(12)).check_all_teams();
+}
+
+TEST_CASE("minmax_lp: the same graph in every team") {
+  std::vector<split_case> cases;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    cases.push_back(random_split(seed));
+  }
+  ints all;  // more colors than the bits of a word
+  for (std::int32_t e = 0; e < 70; ++e) {
+    all.push_back(e);
+  }
+  cases.push_back(one_layer({all, {0, 0, 1}, all}, longs(70, 1)));
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    CAPTURE(i);
+    split_case const& c = cases[i];
+    using plimsoll::detail::slot_lists;
+    using plimsoll::detail::split_graph;
+    placed_split const placed(c);
+    std::vector<std::byte> memory(
+        plimsoll::detail::bytes_taken_by<split_graph>(c.experts, c.ranks, c.slots, c.layers));
+    std::vector<std::byte> list_memory(
+        plimsoll::detail::bytes_taken_by<slot_lists>(c.experts, c.slots, c.layers));
+    plimsoll::detail::scratch arrays(memory.data());
+    plimsoll::detail::scratch lists(list_memory.data());
+    std::vector<plimsoll::detail::split_layer> numbers(static_cast<std::size_t>(c.layers));
+    std::vector<plimsoll::detail::problem_report> reports(numbers.size());
+    plimsoll::placement_ref const placement = placed.placement();
+    plimsoll::detail::split_graph_body body{
+        .graph = split_graph::in(arrays, c.experts, c.ranks, c.slots, c.layers),
+        .lists = slot_lists::in(lists, c.experts, c.slots, c.layers),
+        .first_layer = 0,
+        .physical_to_logical = placement.physical_to_logical,
+        .ranges = {placement.rank_offsets, c.slots, c.ranks},
+        .on = {false, placed.on().active, placed.on().speeds},
+        .reports = reports.data()};
+    body.graph.layers = numbers.data();
+    auto const number_of_layers = [&] {
+      reals values;
+      for (plimsoll::detail::split_layer const& one : numbers) {
+        values.insert(values.end(),
+                      {one.ranks.per_unit, one.ranks.fastest, static_cast<double>(one.ranks.live),
+                       static_cast<double>(one.ranks.equal_speeds),
+                       static_cast<double>(one.replicated), static_cast<double>(one.colors)});
+      }
+      return values;
+    };
+    plimsoll_test::check_all_teams(body, c.layers, memory, list_memory, number_of_layers);
+    body.lists = {};  // as scratch
+    plimsoll_test::check_all_teams(body, c.layers, memory, number_of_layers);
+    if (i + 1 == cases.size()) {
+      CHECK(numbers[0].colors == 70);
+    }
+  }
 }
 
 TEST_CASE("minmax_lp: all steps of a history get the certificates of each, in every team") {
@@ -210,18 +252,19 @@ TEST_CASE("minmax_lp: one thread and a team stop at the same path") {
   }
 }
 
-TEST_CASE("minmax_lp: solving allocates nothing") {
+TEST_CASE("minmax_lp: updating and solving allocate nothing") {
   split_case const c = spread(2, 16, 64, 64, 1000);
   split_in<plimsoll::seq_policy> const in(c);
   reals split(static_cast<std::size_t>(c.slots));
   auto const run = [&](auto& resource) {
     plimsoll::minmax_lp lp(plimsoll::seq(resource), in.placement());
-    auto const before = resource.live();
+    auto const before = resource.allocations();
+    lp.update(0, in.placement());
     lp.solve(in.loads(), plimsoll::matrix_ref<double>(split.data(), 1, c.slots));
-    CHECK(resource.live() == before);
+    CHECK(resource.allocations() == before);
   };
-  // The graph and its speeds, certificates, and scratch for solving.
-  check_temporaries(4, run);
+  // The graph, the reports of updates, certificates, and scratch of the constructor and of calls.
+  check_temporaries(5, run);
 }
 
 }  // namespace plimsoll_test

@@ -20,6 +20,15 @@ TEST_CASE("quota: a thousand instances, the smallest peak in whole tokens") {
 
 namespace {
 
+/// Lists the slots of every layer, as `lplb` does beforehand.
+void list_slots(plimsoll::detail::slot_lists const& lists,
+                plimsoll::matrix_ref<std::int32_t const> const& map) {
+  plimsoll::detail::serial_team team;
+  for (index_t layer = 0; layer < map.extent(0); ++layer) {
+    lists.of_layer(layer).fill(team, plimsoll::detail::row_of(map, layer), nullptr, nullptr);
+  }
+}
+
 /// The body of `quota` for a case, with its outputs.
 class rounding {
  public:
@@ -46,8 +55,7 @@ class rounding {
   [[nodiscard]] body_type body_with_lists() {
     body_type result = body();
     result.lists = {c_.experts, c_.slots, first_.data(), slot_.data()};
-    run_body(plimsoll::detail::list_slots_body{result.lists, result.physical_to_logical}, c_.layers,
-             serial, 0);
+    list_slots(result.lists, result.physical_to_logical);
     return result;
   }
   [[nodiscard]] std::vector<quota_report> const& reports() const { return reports_; }
@@ -170,32 +178,6 @@ TEST_CASE("quota: rounding by groups of ranks gives the bits of one thread") {
   CHECK(several > 100);
 }
 
-TEST_CASE("quota: lists of slots are the same in every team") {
-  for (std::uint64_t const seed : {4u, 5u, 6u}) {
-    quota_case const c = random_shares(seed);
-    quota_in<plimsoll::seq_policy> const in(c);
-    ints first(static_cast<std::size_t>(c.layers * (c.experts + 1)), -7);
-    ints slot(c.map.size(), -7);
-    plimsoll::detail::list_slots_body const body{{c.experts, c.slots, first.data(), slot.data()},
-                                                 in.placement().physical_to_logical};
-    check_all_teams(body, c.layers, first, slot);
-    for (index_t layer = 0; layer < c.layers; ++layer) {
-      for (std::int32_t e = 0; e < c.experts; ++e) {
-        ints expected;
-        for (std::int32_t s = 0; s < c.slots; ++s) {
-          if (c.map[at(layer, c.slots, s)] == e) {
-            expected.push_back(s);
-          }
-        }
-        auto const listed = [&](index_t which) {
-          return slot.begin() + layer * c.slots + first[at(layer, c.experts + 1, which)];
-        };
-        CHECK(ints(listed(e), listed(e + 1)) == expected);
-      }
-    }
-  }
-}
-
 TEST_CASE("quota: sources get the same bits in every team") {
   source_case const c = random_sources(4, 1);
   auto const at_size = [](index_t n) { return static_cast<std::size_t>(n); };
@@ -269,8 +251,7 @@ TEST_CASE("quota: tokens go to the same slots in every team") {
     body.tiles.by_tile = by_tile;
     CHECK(body.tiles.tiles() == 3);
     if (listed) {
-      run_body(plimsoll::detail::list_slots_body{body.lists, {c.map.data(), 1, places}}, 1, serial,
-               0);
+      list_slots(body.lists, {c.map.data(), 1, places});
     }
     // `before` is longer than the lists, and sorting writes to all of it.
     auto const quotas_before = [&] {

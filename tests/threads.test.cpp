@@ -175,6 +175,37 @@ TEST_CASE("threads: one object is called by one thread after the other") {
   }
 }
 
+TEST_CASE("threads: another thread updates the placement between steps") {
+  using namespace plimsoll_test;
+  recording const in;
+  ints expected[2];
+  for (int which : {0, 1}) {
+    auto const plan = plan_of(in, 3 * which);
+    plimsoll::lplb planner(plimsoll::seq, plan.ref(), {});
+    expected[which] = quotas_of(planner, in, 1);
+  }
+  REQUIRE(expected[0] != expected[1]);
+  auto const first = plan_of(in, 0);
+  plimsoll::lplb planner(plimsoll::seq, first.ref(), {});
+  std::mutex one_call;
+  int in_use = 0;
+  std::vector<bool> same;
+  at_the_same_time([&](int thread) {
+    for (int turn = 0; turn < 20; ++turn) {
+      if (thread == 0) {  // the engine's
+        std::scoped_lock const lock(one_call);
+        same.push_back(quotas_of(planner, in, 1) == expected[in_use]);
+      } else {
+        auto const next = plan_of(in, 3 * (turn % 2));
+        std::scoped_lock const lock(one_call);
+        planner.update(0, next.ref());
+        in_use = turn % 2;
+      }
+    }
+  });
+  CHECK(same == std::vector<bool>(20, true));
+}
+
 TEST_CASE("threads: a worker plans and prepares what the engine's thread takes over") {
   using namespace plimsoll_test;
   struct balancer {

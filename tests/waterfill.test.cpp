@@ -37,8 +37,8 @@ TEST_CASE("waterfill: counting and filling allocate nothing") {
   fill_case c = make_small_case();
   c.options.line.candidates = candidate_ranks::all;
   fill_result const expected = by_hand_of<P>(c);
-  // Speeds, ranks of slots, shared slots, plans, scratch memory, loads.
-  check_temporaries(6, [&](auto& resource) {
+  // Tables of slots and ranks, plans, scratch memory, loads.
+  check_temporaries(4, [&](auto& resource) {
     fill_in<P> in(c);
     plimsoll::waterfill fill(plimsoll::seq(resource), in.placement(), c.options);
     auto const before = resource.allocations();

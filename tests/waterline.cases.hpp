@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -251,6 +252,186 @@ PLIMSOLL_TEST_CASE("waterline: refuses invalid loads", P, PLIMSOLL_PREPARED_POLI
       check_message(stayed ? "stayed" : "moved", refused ? "stayed" : "moved");
     }
   }
+}
+
+namespace waterline_support {
+
+/// The slots, liveness and speeds of ranks.
+struct slots_of_ranks {
+  ints offsets;  ///< [ranks + 1] or empty
+  std::vector<std::uint8_t> active;
+  std::vector<double> speeds;
+};
+
+/// Draws ranks of which each has a slot.
+inline slots_of_ranks draw_slots(generator& draw, index_t ranks, index_t slots) {
+  slots_of_ranks result{{0}, {}, {}};
+  bool const unequal = draw.between(0, 2) == 0;
+  for (index_t r = 0; r < ranks; ++r) {
+    result.active.push_back(r == 0 || draw.between(0, 3) > 0);
+    result.speeds.push_back(unequal ? static_cast<double>(draw.between(1, 6)) * 0.5 : 1.5);
+    index_t const left = slots - result.offsets.back() - (ranks - r);
+    result.offsets.push_back(
+        result.offsets.back() + 1 +
+        static_cast<std::int32_t>(draw.between(0, std::min<index_t>(left, 4))));
+  }
+  if (draw.between(0, 3) == 0) {
+    result.offsets.clear();
+  }
+  return result;
+}
+
+/// Takes other slots and ranks, some of them refused, and compares each step with that of a new
+/// object. `run_of(step)` returns a function that repeats `step`: itself, or a replay of its CUDA
+/// graph.
+template <class P, class RunOf>
+void check_updates(std::uint64_t seed, RunOf const& run_of) {
+  constexpr index_t tokens = 60;
+  constexpr index_t k = 3;
+  auto const policy = make_policy<P>();
+  generator draw(seed);
+  index_t const ranks = draw.between(1, 6);
+  index_t const slots = draw.between(2 * ranks, 5 * ranks);
+  index_t const source = draw.between(0, ranks - 1);
+  waterline_options options{
+      .slots = slots,
+      .top_k = k,
+      .max_tokens = tokens,
+      .method = seed % 3 == 0 ? fill_method::sampled : fill_method::surplus,
+      .candidates = seed % 2 == 0 ? candidate_ranks::all : candidate_ranks::visited,
+      .min_tokens = 1};
+  array_in<std::int32_t, P> ids(tokens * k);
+  array_in<std::int64_t, P> loads(2 * ranks);
+  array_in<std::int32_t, P> out_ids(tokens * (k + 1));
+  array_in<std::int32_t, P> out_ranks(tokens);
+  struct arrays {
+    array_in<std::int32_t, P> offsets;
+    array_in<std::uint8_t, P> active;
+    array_in<double, P> speeds;
+    explicit arrays(slots_of_ranks const& of)
+        : offsets(of.offsets), active(of.active), speeds(of.speeds) {}
+    [[nodiscard]] plimsoll::vector_ref<std::int32_t const> rank_offsets() const {
+      return offsets.size() == 0 ? plimsoll::vector_ref<std::int32_t const>{} : offsets.view1();
+    }
+    [[nodiscard]] plimsoll::rank_set on() const {
+      return {.ranks = active.size(), .active = active.view1(), .speeds = speeds.view1()};
+    }
+  };
+  auto const line_for = [&](arrays const& of) {
+    options.rank_offsets = of.rank_offsets();
+    options.on = of.on();
+    return plimsoll::waterline(policy, options);
+  };
+  auto const step_of = [&](auto& line) {
+    line.count(ids.view2(tokens, k), source, loads.view2(2, ranks));
+    line.plan(loads.view2(2, ranks), source);
+    line.fill(ids.view2(tokens, k), source, {}, out_ids.view2(tokens, k + 1),
+              {.ranks = out_ranks.view1()});
+  };
+  struct written {
+    ints ids;
+    ints ranks;
+    longs loads;
+    longs slack;
+    longs report;
+    bool operator==(written const&) const = default;
+  };
+  auto const written_by = [&](auto const& line) {
+    return written{out_ids.values(), out_ranks.values(), loads.values(),
+                   plimsoll::read(policy, line.slack()),
+                   numbers_in(plimsoll::read(policy, line.report())[0])};
+  };
+
+  slots_of_ranks now = draw_slots(draw, ranks, slots);
+  auto first = std::make_unique<arrays>(now);
+  auto line = line_for(*first);
+  first.reset();  // the object has copied them
+  auto const run = run_of([&] { step_of(line); });
+  for (int turn = 0; turn < 4; ++turn) {
+    CAPTURE(turn);
+    if (turn > 0) {
+      slots_of_ranks next = draw_slots(draw, ranks, slots);
+      bool const same_ranks = draw.between(0, 1) == 0;
+      std::int64_t const fault = draw.between(0, 8);
+      bool refused = true;
+      if (fault == 1) {
+        next.offsets.assign(static_cast<std::size_t>(ranks) + 1, 0);  // rank 0 lives
+      } else if (fault == 2 && !next.offsets.empty()) {
+        next.offsets.back() = static_cast<std::int32_t>(slots) + 1;
+      } else if (fault == 3 && !same_ranks) {
+        next.active.assign(next.active.size(), 0);
+      } else if (fault == 4 && !same_ranks) {
+        next.speeds.back() = -1;
+      } else {
+        refused = false;
+      }
+      {
+        arrays const given(next);
+        same_ranks ? line.update(given.rank_offsets())
+                   : line.update(given.rank_offsets(), given.on());
+        std::string const message = refusal_of([&] { line.check(); });  // waits
+        CAPTURE(message);
+        CHECK(message.starts_with("waterline::update: ") == refused);
+      }
+      if (!refused) {
+        if (same_ranks) {
+          next.active = now.active;
+          next.speeds = now.speeds;
+        }
+        now = next;
+      }
+    }
+    ints drawn;
+    for (index_t i = 0; i < tokens * k; ++i) {
+      drawn.push_back(static_cast<std::int32_t>(draw.between(-1, slots / 2)));
+    }
+    ids.assign(drawn);
+    run();
+    written const got = written_by(line);
+    arrays const given(now);
+    auto fresh = line_for(given);
+    step_of(fresh);
+    bool const same = got == written_by(fresh);
+    CHECK(same);
+    CHECK(refusal_of([&] { line.expect_current(given.rank_offsets()); }) == "no error");
+  }
+}
+
+}  // namespace waterline_support
+
+PLIMSOLL_TEST_CASE("waterline: updated objects fill as new ones do", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  std::uint64_t const sequences = array_in<int, P>::on_device ? 3 : cases_of(60);
+  for (std::uint64_t seed = 0; seed < sequences; ++seed) {
+    CAPTURE(seed);
+    check_updates<P>(seed, [](auto const& step) { return step; });
+  }
+}
+
+PLIMSOLL_TEST_CASE("waterline: refused updates", P, PLIMSOLL_PREPARED_POLICIES) {
+  array_in<std::int32_t, P> const offsets(ints{0, 2, 2, 4});
+  plimsoll::waterline line(make_policy<P>(),
+                           {.on = {.ranks = 2}, .slots = 4, .top_k = 1, .max_tokens = 4});
+  auto const refusal = [&](index_t count, plimsoll::rank_set const& on = {}) {
+    return refusal_of([&] {
+      line.update({offsets.data(), count}, on);
+      line.check();
+    });
+  };
+  check_message(refusal(2),
+                "waterline::update: rank_offsets: expected 3 offsets (ranks + 1), got 2");
+  check_message(refusal(3, {.ranks = 3}),
+                "waterline::update: on.ranks: expected 2 ranks, as in the placement, got 3");
+  check_message(
+      refusal(3),
+      "waterline::update: rank_offsets: expected at least 1 slot for every live rank, got "
+      "0 for rank 1");
+  array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 0});
+  check_message(refusal(3, {.active = active.view1()}), "no error");
+  check_message(
+      refusal_of([&] { line.expect_current({}); }),
+      "waterline::expect_current: rank_offsets: expected 2, as in the slots in use, got 4 "
+      "at 2");
 }
 
 }  // namespace plimsoll_test

@@ -717,9 +717,12 @@ class line_steps {
     waterline_options const& o = c_.options;
     rank_levels ranks{};
     ranks.where = {.ranges = {{}, o.slots, ranks_}, .nodes = o.on.nodes};
-    ranks.live = std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; });
-    ranks.speed = {speed_.data(), 0x1p43, c_.paces.empty()};
-    ranks.fastest = c_.paces.empty() ? 1 : 2;
+    rank_numbers const numbers{
+        c_.paces.empty() ? 1 : 0x1p43, c_.paces.empty() ? 1.0 : 2.0,
+        std::count_if(speed_.begin(), speed_.end(), [](auto x) { return x > 0; }),
+        c_.paces.empty()};
+    ranks.speeds = speed_.data();
+    ranks.numbers = &numbers;
     waterline_rules rules{};
     rules.sampled = o.method == fill_method::sampled;
     rules.literal = o.literal;
@@ -1069,16 +1072,17 @@ TEST_CASE("waterline: calls allocate nothing") {
   auto const run = [&](auto& resource) {
     plimsoll::waterline line(plimsoll::seq(resource), in.options());
     auto const before = resource.allocations();
+    line.update(in.options().rank_offsets, in.options().on);
     CHECK(difference(in.run(line), expected) == "");
     CHECK(resource.allocations() == before);
   };
-  // Speeds, ranks of slots, shared slots; state between plan and fill, and scratch memory.
-  check_temporaries(5, run);
+  // The tables of slots and ranks; state between plan and fill, and scratch memory.
+  check_temporaries(3, run);
   c.offsets = {0, 1, 2, 3, 4, 5, 18};
   c.active.assign(6, 1);
   c.paces.assign(6, 8);
   host_line const given(c);
-  check_temporaries(5, [&](auto& resource) {
+  check_temporaries(3, [&](auto& resource) {
     plimsoll::waterline line(plimsoll::seq(resource), given.options());
   });
 }

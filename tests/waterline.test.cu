@@ -78,4 +78,14 @@ PLIMSOLL_TEST_CASE("waterline: the same rows in one launch and in a launch per p
   }
 }
 
+PLIMSOLL_TEST_CASE("waterline: a step captured in a CUDA graph before an update uses it", P,
+                   gpu_resource_kind) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    CAPTURE(seed);
+    check_updates<P>(seed, [](auto const& step) {
+      return [graph = std::make_shared<captured>(step)] { graph->replay(); };
+    });
+  }
+}
+
 }  // namespace plimsoll_test

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One layer's step: count the tokens of every expert, split them over the replicas, round the split
 // to quotas, and dispatch every token copy to a slot. All arrays keep their addresses, and no call
-// allocates or waits, so that main_gpu.cu can capture the step.
+// allocates or waits, so that main_gpu.cu can capture the step. Twice the layer migrates to another
+// placement, which the step that was captured before then uses.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace cuda_graph_step_example {
 
 using plimsoll::index_t;
 
-constexpr index_t tokens = 1024, top_k = 4, experts = 32, ranks = 8, slots = 48, steps = 4;
+constexpr index_t tokens = 1024, top_k = 4, experts = 32, ranks = 8, slots = 48, steps = 6;
 
 /// The router's choices in step `step`: few experts are popular, and they change from step to step.
 inline std::vector<std::int32_t> route(index_t step) {
@@ -58,8 +59,7 @@ class layer {
         chosen(policy, tokens, top_k),
         policy_(policy),
         // In an engine, from recorded loads.
-        plan_(plimsoll::eplb(policy, plimsoll::array(policy, loads_of(route(0)), 1, experts), slots,
-                             {.on = {.ranks = ranks}})),
+        plan_(plan_for(policy, route(0))),
         splitter_(policy, plan_.ref(), {.max_token_copies = tokens * top_k}),
         counts_(policy, 1, experts),
         routing_(policy, 1),
@@ -72,6 +72,13 @@ class layer {
     plimsoll::count_tokens(policy_, topk_ids, {}, counts, routing_);
     splitter_.plan(counts_);  // split and quotas
     splitter_.dispatch(0, topk_ids, chosen, dispatched_);
+  }
+
+  /// Plans a placement for the tokens of a step, and takes it. An engine moves the experts' weights
+  /// before.
+  void migrate(std::vector<std::int32_t> const& ids) {
+    plan_ = plan_for(policy_, ids);
+    splitter_.update(0, plan_.ref());
   }
 
   /// Prints the loads of a step; returns whether its slots are right.
@@ -98,6 +105,12 @@ class layer {
   }
 
  private:
+  static plimsoll::placement<Policy> plan_for(Policy const& policy,
+                                              std::vector<std::int32_t> const& ids) {
+    return plimsoll::eplb(policy, plimsoll::array(policy, loads_of(ids), 1, experts), slots,
+                          {.on = {.ranks = ranks}});
+  }
+
   Policy policy_;
   plimsoll::placement<Policy> plan_;
   plimsoll::lplb<Policy> splitter_;
@@ -112,6 +125,10 @@ bool run_steps(layer<Policy>& of, RunStep run_step) {
   bool right = true;
   for (index_t step = 0; step < steps; ++step) {
     auto const ids = route(step);
+    if (step == 3 || step == 5) {
+      of.migrate(ids);
+      std::printf("migrated\n");
+    }
     of.topk_ids.assign(ids);  // in an engine, the router's kernel
     run_step();
     right = of.report(step, ids) && right;

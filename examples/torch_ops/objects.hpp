@@ -33,6 +33,10 @@ inline counter_dict to_dict(counter_list const& counted) {
 
 /// LPLB: counts a batch, splits the counts of all ranks over the copies, and dispatches tokens.
 struct lplb_object : torch::CustomClassHolder {
+  /// Takes another placement of all layers, for the steps from now on, replays of captured ones
+  /// included. Checks it and waits.
+  virtual void update(Tensor const& physical_to_logical, Tensor const& replica_count,
+                      optional_tensor const& rank_offsets) = 0;
   /// Counts `topk_ids[tokens, k]` into `counts[experts]` int32, which the engine sums over ranks.
   virtual void count(Tensor const& topk_ids, Tensor const& counts) = 0;
   /// Splits `counts[layers, experts]` int32.
@@ -166,6 +170,14 @@ class lplb final : public kept<Backend, lplb_object> {
         routing_(at.policy(), 1),
         dispatched_(at.policy(), placement_.physical_to_logical.extent(0)) {}
 
+  void update(Tensor const& physical_to_logical, Tensor const& replica_count,
+              optional_tensor const& rank_offsets) override {
+    auto const at = this->again("lplb.update");
+    auto next =
+        placement_of(at, physical_to_logical, replica_count, placement_.ref().ranks, rank_offsets);
+    splitter_.update(0, next.ref());
+    placement_ = std::move(next);  // the enqueued kernel reads its arrays
+  }
   void count(Tensor const& topk_ids, Tensor const& counts) override {
     auto const at = this->again("lplb.count");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, k]", [&](auto id) {

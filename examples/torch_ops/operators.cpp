@@ -20,6 +20,7 @@ struct host {
 
 TORCH_LIBRARY(plimsoll, library) {
   library.class_<lplb_object>("Lplb")
+      .def("update", &lplb_object::update)
       .def("check", &lplb_object::check, "", {torch::arg("allow_lost") = false})
       .def("counters", &lplb_object::counters)
       .def("quotas", &lplb_object::quotas);

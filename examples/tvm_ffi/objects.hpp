@@ -89,6 +89,16 @@ class lplb : kept_object<Backend> {
         routing_(at.policy(), 1),
         dispatched_(at.policy(), placement_.physical_to_logical.extent(0)) {}
 
+  /// Takes another placement of all layers, for the steps from now on, replays of captured ones
+  /// included. Checks it and waits.
+  void update(TensorView physical_to_logical, TensorView replica_count,
+              Optional<TensorView> rank_offsets) {
+    auto const at = this->again("lplb.update");
+    auto next =
+        placement_of(at, physical_to_logical, replica_count, placement_.ref().ranks, rank_offsets);
+    splitter_.update(0, next.ref());
+    placement_ = std::move(next);  // the enqueued kernel reads its arrays
+  }
   /// Counts `topk_ids[tokens, k]` into `counts[experts]` int32, which the engine sums over ranks.
   void count(TensorView topk_ids, TensorView counts) {
     auto const at = this->again("lplb.count");
@@ -136,6 +146,7 @@ class lplb : kept_object<Backend> {
     auto const object = std::make_shared<lplb>(at, physical_to_logical, replica_count, ranks,
                                                rank_offsets, max_token_copies);
     return members()
+        .add("update", object, &lplb::update)
         .add("count", object, &lplb::count)
         .add("plan", object, &lplb::plan)
         .add("dispatch", object, &lplb::dispatch)

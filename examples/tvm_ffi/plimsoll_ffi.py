@@ -190,7 +190,8 @@ def _device_of(like):
 
 def lplb(physical_to_logical, replica_count, ranks, max_token_copies, *, rank_offsets=None):
     """Balances every step over a placement. count(topk_ids, counts[experts]); plan(counts[layers,
-    experts]); dispatch(layer, topk_ids, slots); check(). Array: quotas[layers, slots]."""
+    experts]); dispatch(layer, topk_ids, slots); check(). Array: quotas[layers, slots].
+    update(physical_to_logical, replica_count, rank_offsets or None) takes another placement; waits."""
     maps = _inputs("lplb", (physical_to_logical, replica_count, ranks, rank_offsets))
     return _Kept("lplb", maps[0], *maps, max_token_copies)
 

@@ -87,7 +87,10 @@ enum class fault_kind : std::int32_t {
   cost,    ///< a latency that is negative, falls, or is out of range; `where` rank, `also` step
   counts,  ///< token counts of all sources that differ from the planned load; `where` expert
   /// A source for which nothing was planned; `where` the planned source or -1, `got` source.
-  source
+  source,
+  home_rank,     ///< a home that is no rank; `where` expert, `also` the last rank
+  empty_rank,    ///< a live rank without a slot; `where` rank
+  unequal_ranks  ///< ranks that must be live and equally fast; `got` live ranks, `also` ranks
 };
 
 /// A value that a call refused after its checks of shapes and options, while it ran; calls that

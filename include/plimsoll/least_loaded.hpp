@@ -16,6 +16,8 @@
 #include <plimsoll/latency.hpp>
 #include <plimsoll/least_loaded_types.hpp>
 #include <plimsoll/memory.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -58,7 +60,7 @@ class least_loaded {
   ///   slots out of range, and speeds, naming the expert, rank or slot
   /// @complexity O(slots + experts + ranks)
   /// @workspace from the policy: 4 (ranks + 1) experts bytes, 4 ranks (experts + 2 homes + 3 ranks)
-  ///   for the rows of all ranks, about 100 per expert and home, 120 per rank, and 4 per expert for
+  ///   for the rows of all ranks, about 100 per expert and slot, 120 per rank, and 4 per expert for
   ///   each 512 of options.max_token_copies; and the scratch of a call if it does not fit in shared
   ///   memory
   /// @stream synchronizes
@@ -69,6 +71,44 @@ class least_loaded {
   }
 
   [[nodiscard]] least_loaded_options const& options() const { return pipeline_.options(); }
+
+  /// @brief Takes other homes of experts, as after a new placement. The object and its memory stay,
+  ///   so
+  /// that a CUDA graph captured before plans with them when it is replayed.
+  /// @param residents the slots of one layer, at most as many as the object has room for, in the
+  ///   policy's memory: the enqueued kernel copies them, so that they may change after that
+  /// @param on liveness and speeds of the ranks; without it they stay. Its nodes are not read
+  /// @throws invalid_input for shapes. Values are checked where they are read: refused ones change
+  ///   nothing, and `check` throws
+  /// @complexity O(slots + experts + ranks), and a sort of the homes
+  /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
+  /// @determinism the same bits under every policy
+  void update(placement_ref const& residents, rank_set const& on) {
+    pipeline_.update(residents, {}, &on);
+  }
+  /// @brief Takes other residents of the same ranks.
+  void update(placement_ref const& residents) { pipeline_.update(residents, {}, nullptr); }
+  /// @brief Takes another home of each expert.
+  /// @param home_rank `[experts]`: the rank that holds each expert, in the policy's memory
+  void update(vector_ref<std::int32_t const> const& home_rank, rank_set const& on) {
+    pipeline_.update({}, home_rank, &on);
+  }
+  /// @brief Takes another home of each expert, of the same ranks.
+  void update(vector_ref<std::int32_t const> const& home_rank) {
+    pipeline_.update({}, home_rank, nullptr);
+  }
+
+  /// @brief Throws unless residents have the homes in use: those of the last update that was not
+  /// refused.
+  /// @throws invalid_input naming the first expert whose homes differ
+  /// @stream synchronizes
+  void expect_current(placement_ref const& residents) const {
+    pipeline_.expect_current(residents, {});
+  }
+  /// @brief Throws unless the experts have the homes in use.
+  void expect_current(vector_ref<std::int32_t const> const& home_rank) const {
+    pipeline_.expect_current({}, home_rank);
+  }
 
   /// @brief Counts a rank's token copies per expert: one row of the matrix that `add_up` takes.
   /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
@@ -244,10 +284,12 @@ class least_loaded {
     return {pipeline_.routes().reports, options().on.ranks};
   }
 
-  /// @brief Throws if the last `plan` refused its loads or a returned cost, or if the counts of its
+  /// @brief Throws if the last `update` was refused, the last `plan` refused its loads or a
+  ///   returned
+  /// cost, or if the counts of its
   /// `exchange` do not add up to the planned loads.
   /// @throws invalid_input naming the expert, or the rank of the cost
-  /// @stream synchronizes once
+  /// @stream synchronizes
   void check() const { pipeline_.expect_no_fault(); }
 
  private:

@@ -60,6 +60,9 @@ struct least_loaded_options {
   /// homes), and none of them needs its weights sent. `residents.ranks` must equal `on.ranks`;
   /// `residents.replica_count` is not read.
   placement_ref residents = {};
+  /// Room for the residents of later updates: the most slots. 0: as many as there are residents, or
+  /// experts.
+  index_t max_slots = 0;
 
   /// Capacity factor: a rank's capacity as a multiple of its even share of all tokens. Ranks spill
   /// tokens above their capacity and accept tokens up to it. Above 0, at most 32768.

@@ -37,9 +37,9 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// `rank_limit` ranks and `expert_limit` experts with any number of replicas, and its result is
 /// optimal with a tolerance of 0.
 ///
-/// The constructor reads the placement, allocates and synchronizes; `solve` does not allocate or
-/// synchronize, so it can be captured in a CUDA graph. One object solves one step at a time and
-/// keeps the certificates of the last one.
+/// The constructor copies the placement, allocates and synchronizes; `solve` and `update` do not
+/// allocate or synchronize, so they can be captured in a CUDA graph. One object solves one step at
+/// a time and keeps the certificates of the last one.
 ///
 /// Loads are stored in units of a power of two: a layer's load is less than 2^52 units, so that
 /// their sums are exact in double. Splits are optimal among splits in whole units. Integer loads
@@ -60,10 +60,11 @@ class minmax_lp {
   /// @param options ranks, and when to stop
   /// @throws invalid_input for shapes and options; for values, naming the layer and the rank or
   ///   slot
-  /// @complexity O(slots + experts colors) per layer, on the calling thread. Experts of one color
-  ///   have no rank in common; there are at most as many colors as experts on several ranks
-  /// @workspace about 40 bytes per slot and 50 per rank of every layer, and 32 per layer, from the
-  ///   policy
+  /// @complexity O(slots + experts colors) per layer. Experts of one color have no rank in common;
+  ///   there are at most as many colors as experts on several ranks
+  /// @workspace from the policy, for every layer: 24 bytes per slot, 20 per rank, 4 per expert and
+  ///   12 per expert that may have several replicas, which are at most half of the slots; 128 more;
+  ///   and the scratch of a call if it does not fit in shared memory
   /// @stream synchronizes
   minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options = {})
       : pipeline_(detail::resolve(policy), placement, options) {
@@ -71,11 +72,42 @@ class minmax_lp {
     detail::synchronize(pipeline_.context);
   }
 
+  /// @brief Takes a new placement for layers from `first_layer` on. The object and its memory stay,
+  /// so that a CUDA graph captured before splits by the new placement when it is replayed.
+  /// @param first_layer the layer that gets row 0 of the placement
+  /// @param placement `[layers, slots]`, at most as many slots as the object has room for, in the
+  ///   policy's memory: the enqueued kernel copies it, so that it may change after that;
+  ///   `replica_count` may be empty
+  /// @param on liveness and speeds of the ranks of these layers; without it they stay
+  /// @throws invalid_input for shapes. Values are checked where they are read: a layer whose
+  ///   placement or ranks are refused stays as it is, and `check` throws
+  /// @complexity O(slots + experts colors) per layer
+  /// @workspace none
+  /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
+  /// @determinism the same bits under every policy
+  void update(index_t first_layer, placement_ref const& placement, rank_set const& on) {
+    enqueue_update(first_layer, placement, &on);
+  }
+  /// @brief Takes a new placement for layers from `first_layer` on, on the same ranks.
+  void update(index_t first_layer, placement_ref const& placement) {
+    enqueue_update(first_layer, placement, nullptr);
+  }
+
+  /// @brief Throws unless a placement is the one in use: the last that was given for each layer and
+  /// not refused.
+  /// @param placement all layers, in the policy's memory
+  /// @throws invalid_input for shapes; naming the first layer and slot, or rank, that differ
+  /// @stream synchronizes
+  void expect_current(placement_ref const& placement) const {
+    pipeline_.expect_current("minmax_lp::expect_current", placement);
+  }
+
   /// @brief Splits the loads of one step, and writes `certificates`.
   /// @param loads `[layers, experts]`, in the policy's memory; int32, uint32, int64, float, double
   ///   or generated; each at least 0, the total of a layer (with its base load) below 2^47
   /// @param inputs the load already on each rank
-  /// @param[out] split `[layers, slots]` double: the load of every slot, in the unit of the loads.
+  /// @param[out] split `[layers, slots]` double, with as many slots as the object has room for: the
+  ///   load of every slot, in the unit of the loads; 0 past the last slot of the placement.
   ///   Copies on one rank share evenly, and the first takes the remainder; the slots of an expert
   ///   add up to its load, exactly in units
   /// @param[out] outputs the bottleneck ranks
@@ -122,14 +154,22 @@ class minmax_lp {
     return pipeline_.certificates_view();
   }
 
-  /// @brief Throws for the first layer that the last `solve` could not split.
-  /// @throws invalid_input naming the refused number, its expert or rank, and the layer
-  /// @stream synchronizes once
+  /// @brief Throws for the first layer whose last `update` was refused, or that the last `solve`
+  /// could not split.
+  /// @throws invalid_input naming the refused number, its slot, expert or rank, and the layer
+  /// @stream synchronizes
   void check() const {
+    detail::expect_all_updated("minmax_lp::update", pipeline_.updates.read());
     detail::expect_all_solved("minmax_lp::solve", "loads", pipeline_.certificates.read());
   }
 
  private:
+  void enqueue_update(index_t first_layer, placement_ref const& placement, rank_set const* on) {
+    rank_set const ranks = detail::expect_placement_update(
+        "minmax_lp::update", pipeline_.graph, pipeline_.layers, first_layer, placement, on);
+    pipeline_.enqueue_update(first_layer, placement, on == nullptr ? nullptr : &ranks,
+                             pipeline_.memory.data());
+  }
   template <class Matrix>
   void expect_by_rank(char const* name, char const* argument, Matrix const& matrix) const {
     if (detail::is_given(name, argument, matrix)) {

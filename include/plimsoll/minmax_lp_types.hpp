@@ -28,6 +28,9 @@ struct minmax_lp_options {
   double tolerance = 1e-6;
   /// The most sweeps and augmenting paths of a layer, at least 1.
   index_t max_iterations = index_t{1} << 20;
+  /// Room for the placements of later updates: the most slots of a layer, all ranks together. 0: as
+  /// many as the placement has.
+  index_t max_slots = 0;
   /// Minimizes the peak alone or, if `lexicographic`, also the loads of the ranks below the peak.
   split_objective objective = split_objective::min_peak;
 };

@@ -12,6 +12,7 @@
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/memory.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 #include <plimsoll/waterline_types.hpp>
@@ -57,6 +58,32 @@ class waterline {
   }
 
   [[nodiscard]] waterline_options const& options() const { return line_.options(); }
+
+  /// @brief Takes other numbers of slots of the ranks, as after a new placement. The object and its
+  /// memory stay, so that a CUDA graph captured before uses them when it is replayed.
+  /// @param rank_offsets `[ranks + 1]`: the first slot of each rank, rising from 0 to at most the
+  ///   number of slots; empty: slots are spread evenly. In the policy's memory: the enqueued kernel
+  ///   copies it, so that it may change after that
+  /// @param on liveness and speeds of the ranks; without it they stay. Its nodes are not read
+  /// @throws invalid_input for shapes. Values are checked where they are read: refused ones change
+  ///   nothing, and `check` throws
+  /// @complexity O(slots + ranks)
+  /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
+  /// @determinism the same bits under every policy
+  void update(vector_ref<std::int32_t const> const& rank_offsets, rank_set const& on) {
+    line_.update("waterline::update", rank_offsets, &on);
+  }
+  /// @brief Takes other numbers of slots of the same ranks.
+  void update(vector_ref<std::int32_t const> const& rank_offsets) {
+    line_.update("waterline::update", rank_offsets, nullptr);
+  }
+
+  /// @brief Throws unless the offsets are the ones in use: the last that were not refused.
+  /// @throws invalid_input for shapes; naming the first offset that differs
+  /// @stream synchronizes
+  void expect_current(vector_ref<std::int32_t const> const& rank_offsets) const {
+    line_.expect_current("waterline::expect_current", rank_offsets);
+  }
 
   /// @brief Counts one source's ids per rank and its tokens; `plan` needs the sum over all sources
   /// (an all-reduce).
@@ -132,10 +159,11 @@ class waterline {
     line_.enqueue_fill(in, source, batch, out, rows);
   }
 
-  /// @brief Throws what the last `plan` and `fill` refused.
-  /// @throws invalid_input naming the row and the rank of a load, or the source of `fill`
+  /// @brief Throws what the last `update`, `plan` and `fill` refused.
+  /// @throws invalid_input naming the rank of a slot or a speed, the row and the rank of a load, or
+  ///   the source of `fill`
   /// @stream synchronizes
-  void check() const { line_.check("waterline::plan"); }
+  void check() const { line_.check("waterline::plan", "waterline::update"); }
 
   /// Report of the last `plan` and `fill`: `[1]`, in the policy's memory.
   [[nodiscard]] vector_ref<waterline_report> report() const { return line_.report(); }

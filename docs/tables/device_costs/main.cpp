@@ -245,6 +245,28 @@ void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
                    row_of(counters));
 }
 
+/// Gives new placements to all 58 layers.
+void measure_lplb_update() {
+  constexpr index_t layers = 58;
+  constexpr index_t extra_slots = 64;
+  constexpr index_t slots = drifted_layer::experts + extra_slots;
+  std::vector<std::int32_t> map;
+  for (std::uint64_t seed = 0; seed < layers; ++seed) {
+    drifted_layer const layer(extra_slots, seed);
+    map.insert(map.end(), layer.map.begin(), layer.map.end());
+  }
+  measured& m = all.emplace_back("lplb: update");
+  m.arguments = bytes_of(map);
+  plimsoll::placement_ref const placement{
+      .physical_to_logical = rows_of(map, slots),
+      .replica_count = {nullptr, layers, drifted_layer::experts},
+      .ranks = drifted_layer::ranks};
+  plimsoll::lplb planner(counting_policy{&m.costs}, placement, plimsoll::lplb_options{});
+  m.kept = m.costs.allocated;
+  m.costs.clear();
+  planner.update(0, placement);
+}
+
 /// Uses `repeats` times the tokens of the benchmark.
 void measure_waterline(char const* name, plimsoll::candidate_ranks candidates,
                        plimsoll::fill_method rule, index_t repeats, index_t launch_limit) {
@@ -543,6 +565,7 @@ void measure_all() {
   measure_minmax_lp("minmax_lp_dense", 256, 1e-6);
   measure_lplb("lplb: plan, dispatch", 1, 3);
   measure_lplb("lplb, 320 tiles", 5, 0);
+  measure_lplb_update();
   measure_waterline("waterline: plan, fill", candidate_ranks::visited, fill_method::surplus, 1, 3);
   measure_waterline("waterline, all ranks", candidate_ranks::all, fill_method::surplus, 1, 3);
   measure_waterline("waterline, 1024 tiles", candidate_ranks::visited, fill_method::surplus, 32, 0);

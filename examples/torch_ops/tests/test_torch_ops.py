@@ -221,6 +221,20 @@ class Planners(unittest.TestCase):
 
 
 class Objects(unittest.TestCase):
+    def test_lplb_takes_another_placement(self):
+        ids = random_ids(512, 4, 32)
+        loads = torch.bincount(ids.flatten(), minlength=32)
+        before = plimsoll.flow_placement(loads.flip(0)[None, None], 48, 8)
+        after = plimsoll.flow_placement(loads[None, None], 48, 8)
+        balancer = plimsoll.lplb(*before, 8, None, ids.numel())
+        quotas = balancer.quotas()
+        balancer.update(*after, None)
+        plimsoll.lplb_plan(balancer, loads[None].int())
+        balancer.check()
+        fresh = plimsoll.lplb(*after, 8, None, ids.numel())
+        plimsoll.lplb_plan(fresh, loads[None].int())
+        self.assertTrue(torch.equal(quotas, fresh.quotas()))  # at the address of before
+
     def test_lplb_meets_its_quotas_and_reaches_the_mean(self):
         ids = random_ids(512, 4, 32)
         loads = torch.bincount(ids.flatten(), minlength=32)

@@ -393,6 +393,31 @@ class Objects(unittest.TestCase):
             planner.check()
         planner.check(allow_lost=True)
 
+    def test_lplb_takes_another_placement(self):
+        ids = random_ids(512, 4, 32).astype(np.int64)
+        loads = np.bincount(ids.ravel(), minlength=32)
+        before = plimsoll_ffi.flow_placement(loads[None, None, ::-1], 48, 8)
+        after = plimsoll_ffi.flow_placement(loads[None, None], 48, 8)
+        self.assertFalse(np.array_equal(before[0], after[0]))
+        balancer = plimsoll_ffi.lplb(*before, 8, ids.size)
+        quotas = balancer.quotas
+        balancer.update(*after, None)
+        balancer.plan(loads[None].astype(np.int32))
+        slots = np.empty_like(ids)
+        balancer.dispatch(0, ids, slots)
+        balancer.check()
+        np.testing.assert_array_equal(after[0][0][slots], ids)
+        fresh = plimsoll_ffi.lplb(*after, 8, ids.size)
+        fresh.plan(loads[None].astype(np.int32))
+        np.testing.assert_array_equal(quotas, fresh.quotas)  # at the address of before
+        bad = after[0].copy()
+        bad[0, 5] = 32
+        with self.assertRaises(ValueError):
+            balancer.update(bad, after[1], None)
+        balancer.plan(loads[None].astype(np.int32))
+        balancer.check()
+        np.testing.assert_array_equal(quotas, fresh.quotas)
+
     def test_lplb_takes_the_offsets_of_craft(self):
         loads = random_loads(4, 2, 16)
         physical_to_logical, copies, offsets = plimsoll_ffi.craft(loads, 4, budget=6)

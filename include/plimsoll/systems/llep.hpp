@@ -56,6 +56,46 @@ class llep {
     detail::synchronize(detail::resolve(policy));
   }
 
+  /// @brief Takes other homes of experts, as after a new placement. The object and its memory stay,
+  ///   so
+  /// that a CUDA graph captured before plans with them when it is replayed.
+  /// @param residents the slots of one layer, at most as many as the object has room for, in the
+  ///   policy's memory: the enqueued kernel copies them, so that they may change after that
+  /// @param on liveness and speeds of the ranks; without it they stay. Its nodes are not read
+  /// @throws invalid_input for shapes. Values are checked where they are read: refused ones change
+  ///   nothing, and `check` throws
+  /// @complexity O(slots + experts + ranks), and a sort of the homes
+  /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
+  /// @determinism the same bits under every policy
+  void update(placement_ref const& residents, rank_set const& on) {
+    as_llep([&] { assignment_.update(residents, on); });
+  }
+  /// @brief Takes other residents of the same ranks.
+  void update(placement_ref const& residents) {
+    as_llep([&] { assignment_.update(residents); });
+  }
+  /// @brief Takes another home of each expert.
+  /// @param home_rank `[experts]`: the rank that holds each expert, in the policy's memory
+  void update(vector_ref<std::int32_t const> const& home_rank, rank_set const& on) {
+    as_llep([&] { assignment_.update(home_rank, on); });
+  }
+  /// @brief Takes another home of each expert, of the same ranks.
+  void update(vector_ref<std::int32_t const> const& home_rank) {
+    as_llep([&] { assignment_.update(home_rank); });
+  }
+
+  /// @brief Throws unless residents have the homes in use: those of the last update that was not
+  /// refused.
+  /// @throws invalid_input naming the first expert whose homes differ
+  /// @stream synchronizes
+  void expect_current(placement_ref const& residents) const {
+    as_llep([&] { assignment_.expect_current(residents); });
+  }
+  /// @brief Throws unless the experts have the homes in use.
+  void expect_current(vector_ref<std::int32_t const> const& home_rank) const {
+    as_llep([&] { assignment_.expect_current(home_rank); });
+  }
+
   /// @brief Counts this rank's token copies per expert into its row of `counts`.
   /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
   /// @throws invalid_input for shapes and more than options.assignment.max_token_copies
@@ -119,9 +159,10 @@ class llep {
   /// Returns the planner, which holds the segments, transfers and reports.
   [[nodiscard]] least_loaded<P, Cost> const& assignment() const { return assignment_; }
 
-  /// @brief Throws if the last `plan` refused the counts or a returned cost.
+  /// @brief Throws if the last `update` was refused, or the last `plan` refused the counts or a
+  /// returned cost.
   /// @throws invalid_input naming the expert, or the rank of the cost
-  /// @stream synchronizes once
+  /// @stream synchronizes
   void check() const {
     as_llep([&] { assignment_.check(); });
   }

@@ -53,9 +53,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// method, and SGLang draws each token's replica at random; here the peak is the smallest possible
 /// in whole tokens, and `method` chooses whether `dispatch` meets the quotas exactly or by draws.
 ///
-/// The constructor allocates all memory, so that `plan` and `dispatch` can be captured in a CUDA
-/// graph. One object plans one step at a time and keeps the last plan; before the first one all
-/// quotas are 0. An engine that plans layer by layer makes one object for each layer.
+/// The constructor copies the placement and allocates all memory, so that `plan`, `dispatch` and
+/// `update` can be captured in a CUDA graph. One object plans one step at a time and keeps the last
+/// plan; before the first one all quotas are 0. An engine that plans layer by layer makes one
+/// object for each layer.
 template <unqualified_policy P>
 class lplb {
   static_assert(detail::can_be_kept<P>,
@@ -63,8 +64,7 @@ class lplb {
                 "gpu(stream, resource)");
 
  public:
-  /// @param placement slots and ranks of every layer, in the policy's memory, which must outlive
-  ///   this object
+  /// @param placement slots and ranks of every layer, in the policy's memory
   /// @param options options of the split and of `dispatch`
   /// @throws invalid_input as `minmax_lp`, and for options
   /// @workspace from the policy: that of `minmax_lp` and `quota`, which share their scratch; 16
@@ -75,6 +75,37 @@ class lplb {
       : options_(options),
         pipeline_(detail::resolve(policy), placement, options.lp, options.max_token_copies) {
     detail::synchronize(pipeline_.context);
+  }
+
+  /// @brief Takes a new placement for layers from `first_layer` on. The object and its memory stay,
+  /// so that a CUDA graph captured before splits by the new placement when it is replayed.
+  /// Until the next `plan` the quotas are those of the placement before.
+  /// @param first_layer the layer that gets row 0 of the placement
+  /// @param placement `[layers, slots]`, at most as many slots as the object has room for, in the
+  ///   policy's memory: the enqueued kernel copies it, so that it may change after that;
+  ///   `replica_count` may be empty
+  /// @param on liveness and speeds of the ranks of these layers; without it they stay
+  /// @throws invalid_input for shapes. Values are checked where they are read: a layer whose
+  ///   placement or ranks are refused stays as it is, and `check` throws
+  /// @complexity O(slots + experts colors) per layer
+  /// @workspace none
+  /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
+  /// @determinism the same bits under every policy
+  void update(index_t first_layer, placement_ref const& placement, rank_set const& on) {
+    enqueue_update(first_layer, placement, &on);
+  }
+  /// @brief Takes a new placement for layers from `first_layer` on, on the same ranks.
+  void update(index_t first_layer, placement_ref const& placement) {
+    enqueue_update(first_layer, placement, nullptr);
+  }
+
+  /// @brief Throws unless a placement is the one in use: the last that was given for each layer and
+  /// not refused.
+  /// @param placement all layers, in the policy's memory
+  /// @throws invalid_input for shapes; naming the first layer and slot, or rank, that differ
+  /// @stream synchronizes
+  void expect_current(placement_ref const& placement) const {
+    pipeline_.lp.expect_current("lplb::expect_current", placement);
   }
 
   /// @brief Plans a step.
@@ -132,7 +163,8 @@ class lplb {
              std::forward<Counters>(counters));
   }
 
-  /// `[layers, slots]`, in the policy's memory: the split of `plan` before rounding.
+  /// `[layers, slots]`, in the policy's memory, with as many slots as the object has room for: the
+  /// split of `plan` before rounding.
   [[nodiscard]] matrix_ref<double const> split() const {
     return pipeline_.per_slot(pipeline_.split);
   }
@@ -147,14 +179,22 @@ class lplb {
   /// `[layers]`, in the policy's memory: the results of `quota`.
   [[nodiscard]] vector_ref<quota_report const> reports() const { return pipeline_.reports_view(); }
 
-  /// @brief Throws for the first layer that the last `plan` could not split.
-  /// @throws invalid_input naming the refused number, its expert, and the layer
+  /// @brief Throws for the first layer whose last `update` was refused, or that the last `plan`
+  /// could not split.
+  /// @throws invalid_input naming the refused number, its slot, rank or expert, and the layer
   /// @stream synchronizes
   void check() const {
+    detail::expect_all_updated("lplb::update", pipeline_.lp.updates.read());
     detail::expect_all_planned(pipeline_.lp.certificates.read(), pipeline_.reports.read());
   }
 
  private:
+  void enqueue_update(index_t first_layer, placement_ref const& placement, rank_set const* on) {
+    rank_set const ranks = detail::expect_placement_update(
+        "lplb::update", pipeline_.lp.graph, pipeline_.layers(), first_layer, placement, on);
+    pipeline_.enqueue_update(first_layer, placement, on == nullptr ? nullptr : &ranks);
+  }
+
   lplb_options options_;
   detail::lplb_pipeline<detail::context_of<P>> pipeline_;
 };

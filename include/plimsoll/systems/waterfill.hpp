@@ -16,6 +16,7 @@
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 #include <plimsoll/waterline.hpp>
@@ -54,8 +55,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// as ids. If that split of routed load has the smallest peak and rows may go to any rank, no other
 /// split and no other ranks for the rows give a smaller peak.
 ///
-/// The constructor takes all memory, so that both calls can be captured in a CUDA graph, together
-/// with the all-reduce between them. An object works on one batch at a time.
+/// The constructor takes all memory, so that both calls and `update` can be captured in a CUDA
+/// graph, together with the all-reduce between them. An object works on one batch at a time.
 template <unqualified_policy P>
 class waterfill {
   static_assert(detail::can_be_kept<P>,
@@ -74,6 +75,32 @@ class waterfill {
         loads_(line_.context(), 2 * placement.ranks) {
     detail::expect_between(name, "options.rank", 0, placement.ranks - 1, options.rank, "as rank");
     detail::synchronize(line_.context());
+  }
+
+  /// @brief Takes other numbers of slots of the ranks, as after a new placement. The object and its
+  /// memory stay, so that a CUDA graph captured before uses them when it is replayed.
+  /// @param rank_offsets `[ranks + 1]`: the first slot of each rank, rising from 0 to at most the
+  ///   number of slots; empty: slots are spread evenly. In the policy's memory: the enqueued kernel
+  ///   copies it, so that it may change after that
+  /// @param on liveness and speeds of the ranks; without it they stay. Its nodes are not read
+  /// @throws invalid_input for shapes. Values are checked where they are read: refused ones change
+  ///   nothing, and `check` throws
+  /// @complexity O(slots + ranks)
+  /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
+  /// @determinism the same bits under every policy
+  void update(vector_ref<std::int32_t const> const& rank_offsets, rank_set const& on) {
+    line_.update("waterfill::update", rank_offsets, &on);
+  }
+  /// @brief Takes other numbers of slots of the same ranks.
+  void update(vector_ref<std::int32_t const> const& rank_offsets) {
+    line_.update("waterfill::update", rank_offsets, nullptr);
+  }
+
+  /// @brief Throws unless the offsets are the ones in use: the last that were not refused.
+  /// @throws invalid_input for shapes; naming the first offset that differs
+  /// @stream synchronizes
+  void expect_current(vector_ref<std::int32_t const> const& rank_offsets) const {
+    line_.expect_current("waterfill::expect_current", rank_offsets);
   }
 
   /// @brief Counts this rank's tokens into `loads`.
@@ -116,10 +143,10 @@ class waterfill {
     line_.enqueue_fill(in, rank_, batch, out, rows);
   }
 
-  /// @brief Throws if the last `fill` refused its loads.
-  /// @throws invalid_input naming the row and the rank
+  /// @brief Throws if the last `update` refused its slots or ranks, or the last `fill` its loads.
+  /// @throws invalid_input naming the rank, and the row of loads
   /// @stream synchronizes
-  void check() const { line_.check("waterfill::fill"); }
+  void check() const { line_.check("waterfill::fill", "waterfill::update"); }
 
   /// Report, slack and options of the `waterline` within.
   [[nodiscard]] vector_ref<waterline_report> report() const { return line_.report(); }

@@ -12,7 +12,9 @@
 #include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/common/id_columns.hpp>
 #include <plimsoll/detail/common/rank_levels.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/common/tile_counts.hpp>
+#include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -24,19 +26,230 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The pairs of an expert and a live rank that holds it, listed by expert and by rank.
+/// The numbers of `spill_homes` that follow from the residents.
+struct spill_home_numbers {
+  std::int32_t pairs;
+  std::int32_t most_held;  ///< the most experts that one rank holds
+};
+
+/// The pairs of an expert and a live rank that holds it, listed by expert and by rank, in the
+/// memory of the object.
 struct spill_homes {
   index_t experts;
-  index_t pairs;
-  std::int32_t const* expert_begin;  ///< `[experts + 1]` into `rank`
-  std::int32_t const* rank;          ///< `[pairs]`: the ranks of every expert, rising
-  std::int32_t const* rank_begin;    ///< `[ranks + 1]` into `expert`
-  std::int32_t const* expert;        ///< `[pairs]`: the experts of every rank, rising
-  std::int32_t const* position;      ///< `[pairs]`: the rank's position in the expert's list
+  index_t slots;        ///< those that hold experts: the most pairs
+  double* speed;        ///< `[ranks]`: 0 for dead ranks
+  rank_numbers* ranks;  ///< of `speed`
+  spill_home_numbers* numbers;
+  problem_report* update;      ///< what the last update refused
+  std::int32_t* expert_begin;  ///< `[experts + 1]` into `rank`
+  std::int32_t* rank;          ///< `[pairs]`: the ranks of every expert, rising
+  std::int32_t* rank_begin;    ///< `[ranks + 1]` into `expert`
+  std::int32_t* expert;        ///< `[pairs]`: the experts of every rank, rising
+  std::int32_t* position;      ///< `[pairs]`: the rank's position in the expert's list
 
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static spill_homes in(Memory& memory, index_t experts, index_t ranks,
+                                                  index_t slots) {
+    spill_homes result{};
+    result.experts = experts;
+    result.slots = slots;
+    memory.take(result.speed, ranks);
+    memory.take(result.ranks, 1);
+    memory.take(result.numbers, 1);
+    memory.take(result.update, 1);
+    memory.take(result.expert_begin, experts + 1);
+    memory.take(result.rank, slots);
+    memory.take(result.rank_begin, ranks + 1);
+    memory.take(result.expert, slots);
+    memory.take(result.position, slots);
+    return result;
+  }
   [[nodiscard]] PLIMSOLL_HD index_t begin(index_t e) const { return expert_begin[e]; }
   [[nodiscard]] PLIMSOLL_HD index_t end(index_t e) const { return expert_begin[e + 1]; }
   [[nodiscard]] PLIMSOLL_HD index_t copies(index_t e) const { return end(e) - begin(e); }
+};
+
+/// Body of `least_loaded::update`: lists the homes of all experts. Refused residents or ranks leave
+/// the lists as they are. One problem.
+struct spill_homes_body {
+  using device_team = block<128>;
+
+  spill_homes homes;
+  // One of three says which rank holds which expert.
+  vector_ref<std::int32_t const> home_rank;  ///< `[experts]`, or
+  matrix_ref<std::int32_t const>
+      physical_to_logical;  ///< `[1, slots]`, or empty: blocks of experts
+  slot_ranges ranges;       ///< of slots, or of the blocks
+  rank_input on;
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return bytes_taken_by<arrays>(homes, ranges.ranks);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
+    arrays const s = arrays::in(memory, homes, ranges.ranks);
+    problem_report const outcome = refuse(team, s);
+    team.single([=, this] { *homes.update = outcome; });
+    if (outcome.refused) {
+      return;
+    }
+    rank_numbers const numbers = on.write(team, ranges.ranks, homes.speed);
+    team.single([=, this] { *homes.ranks = numbers; });
+    list_by_expert(team, s);
+    list_by_rank(team, s);
+  }
+
+ private:
+  struct arrays {
+    slot_lists lists;
+    std::int32_t* expert_of;  ///< `[slots]`
+    std::int32_t* rank_of;    ///< `[slots]`: -1 if the rank is dead
+    std::int32_t* count;      ///< `[experts]` homes, or `[ranks]` experts
+    std::int32_t* owner;      ///< `[pairs]`
+    std::uint64_t* keys;      ///< `[slots]`
+    std::byte* sort_storage;
+
+    template <class Memory>
+    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, spill_homes const& homes,
+                                               index_t ranks) {
+      arrays s{};
+      s.lists = slot_lists::in(memory, homes.experts, homes.slots);
+      memory.take(s.expert_of, homes.slots);
+      memory.take(s.rank_of, homes.slots);
+      memory.take(s.count, maximum{}(homes.experts, ranks));
+      memory.take(s.owner, homes.slots);
+      memory.take(s.keys, homes.slots);
+      memory.take(s.sort_storage, most_sort_bytes<std::uint64_t>(homes.slots));
+      return s;
+    }
+  };
+
+  PLIMSOLL_HD bool has_slots() const { return physical_to_logical.data != nullptr; }
+  PLIMSOLL_HD bool lives(index_t r) const { return on.keeps ? homes.speed[r] > 0 : on.lives(r); }
+
+  /// Finds the homes of every expert in scratch. Refuses speeds, ranks, offsets and ids out of
+  /// range, and experts without a live home.
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse(Team& team, arrays const& s) const {
+    index_t const ranks = ranges.ranks;
+    problem_report const of_ranks = on.refuse(team, ranks);
+    if (of_ranks.refused) {
+      return of_ranks;
+    }
+    index_t const rank = ranges.first_fault(team, 0);
+    if (rank < ranks) {
+      return refusal(fault_kind::rank_offsets, rank, ranges.end(0, rank));
+    }
+    if (home_rank.data != nullptr) {
+      index_t const mismatch = team.min(homes.experts, [this, ranks](index_t e) {
+        return home_rank[e] >= 0 && home_rank[e] < ranks ? homes.experts : e;
+      });
+      if (mismatch < homes.experts) {
+        return refusal(fault_kind::home_rank, mismatch, home_rank[mismatch], ranks - 1);
+      }
+    } else if (has_slots()) {
+      index_t const used = ranges.end(0, ranks - 1);
+      index_t const mismatch = team.min(used, [this, used](index_t slot) {
+        std::int32_t const e = physical_to_logical(0, slot);
+        return e >= -1 && e < homes.experts ? used : slot;
+      });
+      if (mismatch < used) {
+        index_t const holder = team.min(
+            ranks, [=, this](index_t r) { return mismatch < ranges.end(0, r) ? r : ranks; });
+        return refusal(fault_kind::expert_id, mismatch, physical_to_logical(0, mismatch), holder);
+      }
+    }
+    find_slots(team, s);
+    s.lists.fill(team, vector_ref<std::int32_t const>(s.expert_of, homes.slots), s.keys,
+                 s.sort_storage);
+    team.for_each(homes.experts, [=](index_t e) {
+      std::int32_t count = 0;
+      PLIMSOLL_NO_UNROLL
+      for (index_t i = s.lists.first[e]; i < s.lists.first[e + 1]; ++i) {
+        count += begins_home(s, e, i);
+      }
+      s.count[e] = count;
+    });
+    index_t const without = team.min(
+        homes.experts, [=, this](index_t e) { return s.count[e] > 0 ? homes.experts : e; });
+    return without < homes.experts ? refusal(fault_kind::missing_expert, without)
+                                   : problem_report{};
+  }
+
+  /// Finds the expert and the live rank of every slot. Without slots, experts take their place.
+  template <class Team>
+  PLIMSOLL_HD void find_slots(Team& team, arrays const& s) const {
+    index_t const given = has_slots() ? physical_to_logical.extent(1) : homes.experts;
+    team.for_each(homes.slots, [=, this](index_t slot) {
+      s.expert_of[slot] = slot >= given ? -1
+                          : has_slots() ? physical_to_logical(0, slot)
+                                        : static_cast<std::int32_t>(slot);
+      std::int32_t rank = -1;
+      if (slot < given && home_rank.data != nullptr && lives(home_rank[slot])) {
+        rank = home_rank[slot];
+      }
+      s.rank_of[slot] = rank;
+    });
+    if (home_rank.data == nullptr) {
+      team.for_each(ranges.ranks, [=, this](index_t r) {
+        PLIMSOLL_NO_UNROLL
+        for (index_t slot = ranges.begin(0, r); lives(r) && slot < ranges.end(0, r); ++slot) {
+          s.rank_of[slot] = static_cast<std::int32_t>(r);
+        }
+      });
+    }
+  }
+  /// Returns true if a list's slot is the first one of the expert on a live rank.
+  PLIMSOLL_HD static bool begins_home(arrays const& s, index_t e, index_t i) {
+    std::int32_t const r = s.rank_of[s.lists.slot[i]];
+    return r >= 0 && (i == s.lists.first[e] || s.rank_of[s.lists.slot[i - 1]] != r);
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void list_by_expert(Team& team, arrays const& s) const {
+    index_t const pairs = team.exclusive_scan(
+        homes.experts, [=](index_t e) { return s.count[e]; }, homes.expert_begin);
+    team.for_each(homes.experts, [=, this](index_t e) {
+      std::int32_t at = homes.expert_begin[e];
+      PLIMSOLL_NO_UNROLL
+      for (index_t i = s.lists.first[e]; i < s.lists.first[e + 1]; ++i) {
+        if (begins_home(s, e, i)) {
+          homes.rank[at] = s.rank_of[s.lists.slot[i]];
+          s.owner[at++] = static_cast<std::int32_t>(e);
+        }
+      }
+    });
+    team.single([=, this] {
+      homes.expert_begin[homes.experts] = static_cast<std::int32_t>(pairs);
+      homes.numbers->pairs = static_cast<std::int32_t>(pairs);
+    });
+  }
+
+  template <class Team>
+  PLIMSOLL_HD void list_by_rank(Team& team, arrays const& s) const {
+    index_t const pairs = homes.numbers->pairs;
+    index_t const ranks = ranges.ranks;
+    team.histogram(
+        pairs, [this](index_t i) { return homes.rank[i]; }, s.count, ranks);
+    team.exclusive_scan(
+        ranks, [=](index_t r) { return s.count[r]; }, homes.rank_begin);
+    std::int32_t const most = team.max(ranks, [=](index_t r) { return s.count[r]; });
+    team.for_each(pairs, [=, this](index_t i) {
+      s.keys[i] = static_cast<std::uint64_t>(homes.rank[i]) << 32 | static_cast<std::uint64_t>(i);
+    });
+    team.sort(s.keys, pairs, s.sort_storage);
+    team.for_each(pairs, [=, this](index_t at) {
+      auto const pair = static_cast<std::uint32_t>(s.keys[at]);
+      std::int32_t const e = s.owner[pair];
+      homes.expert[at] = e;
+      homes.position[at] = static_cast<std::int32_t>(pair) - homes.expert_begin[e];
+    });
+    team.single([=, this] {
+      homes.rank_begin[ranks] = static_cast<std::int32_t>(pairs);
+      homes.numbers->most_held = most;
+    });
+  }
 };
 
 /// Returns a home's even share of an expert's tokens, as in plain expert parallelism.
@@ -49,10 +262,10 @@ PLIMSOLL_HD constexpr std::int32_t home_share(std::int32_t tokens, index_t copie
 struct least_loaded_rules {
   /// Only tokens count: there are no speeds, nodes, limits, prices or experts of several homes.
   /// Then the least loaded rank has the most free capacity, and a full rank stays full, so that a
-  /// priority queue finds helpers.
+  /// priority queue finds helpers. This says whether the options allow it; speeds and homes decide.
   bool plain;
   /// Plain, and no rank holds more than `most_listed` experts, so that one thread can go through
-  /// the experts of a rank. A parallel team then lists all visits beforehand.
+  /// the experts of a rank. A parallel team then lists all visits beforehand. Likewise.
   bool listed;
   static constexpr index_t most_listed = 64;
   double alpha;
@@ -83,9 +296,9 @@ struct spill_pricing {
     auto const n = static_cast<double>(tokens);
     if constexpr (requires { cost.per_expert; }) {
       double const fastest = cost(n, index_t{experts});
-      return ranks.speed.equal_speeds
+      return ranks.speed().equal_speeds
                  ? fastest
-                 : divide(multiply(fastest, ranks.fastest), ranks.speed.speed[r]);
+                 : divide(multiply(fastest, ranks.fastest()), ranks.speeds[r]);
     } else {
       return cost(r, n);
     }
@@ -283,7 +496,7 @@ struct least_loaded_body {
     report.home_peak = ranks.time_at(peak);
     report.home_time = longest(team, s);
     report.imbalance = imbalance(team, peak, total);
-    report.spills = ranks.live > 1 && total > 0 && report.imbalance >= rules.lambda ? 1 : 0;
+    report.spills = ranks.live() > 1 && total > 0 && report.imbalance >= rules.lambda ? 1 : 0;
     set_capacities(team, s, total);
     levels const at{peak, capacity_level(team, s), confined_level(team)};
     std::int64_t raised = at.capacity;
@@ -318,12 +531,16 @@ struct least_loaded_body {
     std::int64_t confined;   ///< see `confined_level`
   };
 
-  /// Returns a bound on the pieces of visited experts. By listed rules an expert has one piece on
-  /// its home and a last piece, and each other piece fills a rank.
+  /// Returns a bound on the pieces of visited experts.
   [[nodiscard]] PLIMSOLL_HD index_t pieces() const {
-    index_t const limit =
-        spill_plan_arrays::segment_limit(homes.experts, ranks.size(), homes.pairs);
-    return rules.listed ? limit - homes.pairs : limit;
+    return spill_plan_arrays::segment_limit(homes.experts, ranks.size(), homes.slots);
+  }
+  [[nodiscard]] PLIMSOLL_HD bool is_plain() const {
+    return rules.plain && ranks.numbers->equal_speeds != 0 && homes.numbers->pairs == homes.experts;
+  }
+  [[nodiscard]] PLIMSOLL_HD bool is_listed() const {
+    return rules.listed && is_plain() &&
+           homes.numbers->most_held <= least_loaded_rules::most_listed;
   }
   [[nodiscard]] PLIMSOLL_HD std::int32_t load_of(index_t e) const {
     return static_cast<std::int32_t>(loads(e));
@@ -441,7 +658,7 @@ struct least_loaded_body {
     std::int64_t const speeds = ranks.total_speed(team);
     team.for_each(ranks.size(), [&](index_t r) {
       std::int64_t const least = ranks.lives(r) ? 1 : 0;
-      std::int64_t const part = maximum{}(multiply_divide(whole, ranks.speed[r], speeds), least);
+      std::int64_t const part = maximum{}(multiply_divide(whole, ranks.speed()[r], speeds), least);
       s.capacity[r] = static_cast<std::int32_t>(minimum{}(part, total));
     });
   }
@@ -469,7 +686,7 @@ struct least_loaded_body {
                                                std::int64_t total, levels const& at) const {
     // On the host `spill` is 1 to 2.1 times as fast as the list; most with few ranks.
     if constexpr (is_free && !Team::is_serial) {
-      if (rules.listed) {
+      if (is_listed()) {
         spill_by_list(team, s);
         return at.capacity;
       }
@@ -537,8 +754,8 @@ struct least_loaded_body {
       team.for_each(ranks.size(), [&](index_t r) { s.queue[r] = key_of_helper(s, r); });
       auto helpers = team.queue(s.queue, ranks.size());
       visit_overloaded(team, s, [&](index_t e, std::int32_t rest, bool forced) {
-        return rules.plain && !forced ? least_loaded(s, helpers)
-                                      : best_candidate(team, s, e, rest, forced);
+        return is_plain() && !forced ? least_loaded(s, helpers)
+                                     : best_candidate(team, s, e, rest, forced);
       });
     } else {
       visit_overloaded(team, s, [&](index_t e, std::int32_t rest, bool forced) {
@@ -958,7 +1175,7 @@ struct least_loaded_body {
                                                     index_t r, std::int32_t rest,
                                                     bool forced) const {
     std::uint64_t const key = s.key[r];
-    if (rules.plain || key == least_loaded_state::none) {
+    if (is_plain() || key == least_loaded_state::none) {
       return key;
     }
     std::int32_t const room = room_of(s, r);
@@ -1073,7 +1290,7 @@ struct least_loaded_body {
     std::int64_t const mean = ranks.level_for(team, report.tokens);
     std::int64_t const bound = maximum{}(mean, at.confined);
     report.result.value = ranks.time_at(peak);
-    if (!ranks.speed.equal_speeds) {
+    if (!ranks.speed().equal_speeds) {
       // Levels use speeds rounded up, so compare with the times by the given speeds: no rank ends
       // later than the certificate says.
       auto const last = team.max(
@@ -1096,14 +1313,14 @@ struct least_loaded_body {
       return 0;
     }
     std::int64_t const sent = rules.max_imports == 0 ? 0 : rules.max_exports;
-    auto const fastest = team.max(ranks.size(), [this](index_t r) { return ranks.speed[r]; });
+    auto const fastest = team.max(ranks.size(), [this](index_t r) { return ranks.speed()[r]; });
     return team.max(ranks.size(), [&](index_t r) {
       if (!ranks.lives(r)) {
         return std::int64_t{0};
       }
       std::int64_t const own = heaviest_of(r, homes.experts);
       std::int64_t const speed =
-          ranks.speed[r] + minimum{}(sent, std::int64_t{ranks.live - 1}) * fastest;
+          ranks.speed()[r] + minimum{}(sent, std::int64_t{ranks.live() - 1}) * fastest;
       return maximum{}(ranks.mean_level(own, speed), ranks.level_of(own - heaviest_of(r, sent), r));
     });
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/split_graph.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/common/rank_levels.hpp>
 #include <plimsoll/detail/exact_math.hpp>
@@ -20,43 +21,14 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The bipartite graph of experts and the ranks that may take their load, concatenated over layers;
-/// positions are absolute. A live rank with copies of an expert is one *target* of the expert,
-/// however many copies it has. An expert with several targets is *replicated*, one with a single
-/// target is at *home* there, and one without a target is *absent*. Replicated experts of one
-/// *color* have no rank in common.
-struct split_graph {
-  index_t experts;
-  index_t ranks;
-  index_t slots;
-  index_t most_replicated;               ///< the most replicated experts of a layer
-  index_t most_targets;                  ///< the most targets of a layer's replicated experts
-  speed_units speed;                     ///< `[ranks]`
-  std::int32_t const* layer_replicated;  ///< `[layers + 1]` into the replicated experts
-  std::int32_t const* expert;            ///< `[replicated]`, by color
-  std::int32_t const* target_begin;      ///< `[replicated + 1]` into the targets
-  std::int32_t const* target_rank;       ///< `[targets]`, rising for each expert
-  std::int32_t const* target_owner;      ///< `[targets]`: the replicated expert
-  std::int32_t const* layer_color;       ///< `[layers + 1]` into the colors
-  std::int32_t const* color_begin;       ///< `[colors + 1]` into the replicated experts
-  std::int32_t const* rank_begin;        ///< `[layers * ranks + 1]` into `rank_target`
-  std::int32_t const* rank_target;       ///< `[targets]`, by rank
-  std::int32_t const* home_begin;        ///< `[layers * ranks + 1]` into `home`
-  std::int32_t const* home;              ///< experts at home, by rank
-  std::int32_t const* layer_absent;      ///< `[layers + 1]` into `absent`
-  std::int32_t const* absent;            ///< experts without a target
-  std::int32_t const* slot_source;  ///< `[layers * slots]`: a target; -1: no load; -2 - e: all of e
-  /// `[layers * slots]`: the number of the expert's copies on the rank, which share its part;
-  /// negative except for the first copy, which also takes the remainder.
-  std::int32_t const* slot_copies;
-};
-
 /// The state of a layer during `solve`, in units of 2^-shift.
 struct split_state {
   split_graph graph;
-  index_t layer;
+  speed_units speed;         ///< `[ranks]`
+  index_t first_rank;        ///< position of the layer in `rank_begin`
   index_t first_replicated;  ///< first replicated expert of the layer
   index_t first_target;
+  index_t replicated;      ///< number of replicated experts of the layer
   std::int64_t* load;      ///< `[ranks]`: base load, experts at home, and shares
   std::int64_t* share;     ///< `[targets of the layer]`: load of the expert on the target
   std::int64_t* demand;    ///< `[replicated experts of the layer]`: the expert's load
@@ -71,20 +43,20 @@ struct split_state {
   std::int32_t* expert_depth;  ///< `[replicated experts of the layer]`
   std::int32_t* receiver;      ///< `[replicated experts of the layer]`: a target, or -1
 
-  /// Takes the arrays of any layer.
+  /// Takes arrays that suffice for every layer.
   template <class Memory>
   [[nodiscard]] PLIMSOLL_HD static split_state in(Memory& memory, split_graph const& graph) {
     split_state s{};
     s.graph = graph;
     memory.take(s.load, graph.ranks);
     memory.take(s.capacity, graph.ranks);
-    memory.take(s.share, graph.most_targets);
-    memory.take(s.demand, graph.most_replicated);
+    memory.take(s.share, graph.slots);
+    memory.take(s.demand, graph.most_replicated());
     for (std::int32_t** const array : {&s.distance, &s.queue, &s.arc, &s.next, &s.path, &s.set}) {
       memory.take(*array, graph.ranks);
     }
-    memory.take(s.expert_depth, graph.most_replicated);
-    memory.take(s.receiver, graph.most_replicated);
+    memory.take(s.expert_depth, graph.most_replicated());
+    memory.take(s.receiver, graph.most_replicated());
     return s;
   }
 
@@ -93,12 +65,11 @@ struct split_state {
   /// load.
   PLIMSOLL_HD double level(index_t rank) const {
     auto const whole = static_cast<double>(load[rank]);
-    return graph.speed.equal_speeds || whole == 0 ? whole : divide(whole, graph.speed.speed[rank]);
+    return speed.equal_speeds || whole == 0 ? whole : divide(whole, speed.speed[rank]);
   }
   PLIMSOLL_HD double level_rounded_up(index_t rank) const {
     auto const whole = static_cast<double>(load[rank]);
-    return graph.speed.equal_speeds || whole == 0 ? whole
-                                                  : divide_up(whole, graph.speed.speed[rank]);
+    return speed.equal_speeds || whole == 0 ? whole : divide_up(whole, speed.speed[rank]);
   }
 };
 
@@ -160,7 +131,7 @@ PLIMSOLL_HD inline void fill_by_speed(split_state const& s, index_t first, index
     for (index_t k = first; k < last; ++k) {
       if (s.level(g.target_rank[k]) <= level) {
         sum = add(sum, static_cast<double>(s.load[g.target_rank[k]]));
-        speed = add(speed, g.speed.speed[g.target_rank[k]]);
+        speed = add(speed, s.speed.speed[g.target_rank[k]]);
         ++below;
       }
     }
@@ -172,7 +143,7 @@ PLIMSOLL_HD inline void fill_by_speed(split_state const& s, index_t first, index
   PLIMSOLL_NO_UNROLL
   for (index_t k = first; k < last; ++k) {
     index_t const r = g.target_rank[k];
-    auto const up = static_cast<std::int64_t>(multiply(level, g.speed.speed[r]));
+    auto const up = static_cast<std::int64_t>(multiply(level, s.speed.speed[r]));
     s.share_of(k) = minimum{}(maximum{}(up - s.load[r], std::int64_t{0}), rest);
     rest -= s.share_of(k);
   }
@@ -222,7 +193,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
   std::int64_t const demand = s.demand[replicated - s.first_replicated];
   index_t const first = g.target_begin[replicated];
   index_t const last = g.target_begin[replicated + 1];
-  if (g.speed.equal_speeds && last - first == 2) {
+  if (s.speed.equal_speeds && last - first == 2) {
     fill_two(s, first, demand);
     return;
   }
@@ -230,7 +201,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
   for (index_t k = first; k < last; ++k) {
     s.load[g.target_rank[k]] -= s.share_of(k);
   }
-  if (g.speed.equal_speeds) {
+  if (s.speed.equal_speeds) {
     fill_evenly(s, first, last, demand);
   } else {
     fill_by_speed(s, first, last, demand);
@@ -346,7 +317,6 @@ struct serial_flow : blocking_flow {
   /// Finds the depths. Returns true if any rank is above its capacity.
   PLIMSOLL_HD bool find_depths() {
     split_graph const& g = s.graph;
-    index_t const row = s.layer * g.ranks;
     index_t tail = 0;
     nearest = -1;
     for (index_t r = 0; r < g.ranks; ++r) {
@@ -360,7 +330,8 @@ struct serial_flow : blocking_flow {
       if (nearest >= 0 && s.distance[r] >= nearest) {
         break;
       }
-      for (index_t a = g.rank_begin[row + r]; a < g.rank_begin[row + r + 1]; ++a) {
+      for (index_t a = g.rank_begin[s.first_rank + r]; a < g.rank_begin[s.first_rank + r + 1];
+           ++a) {
         index_t const target = g.rank_target[a];
         if (s.share_of(target) == 0) {
           continue;
@@ -385,7 +356,7 @@ struct serial_flow : blocking_flow {
   PLIMSOLL_HD void push_all() {
     split_graph const& g = s.graph;
     for (index_t r = 0; r < g.ranks; ++r) {
-      s.arc[r] = g.rank_begin[s.layer * g.ranks + r];
+      s.arc[r] = g.rank_begin[s.first_rank + r];
       s.next[r] = -1;
     }
     for (index_t r = 0; r < g.ranks; ++r) {
@@ -435,7 +406,7 @@ struct serial_flow : blocking_flow {
   /// none.
   PLIMSOLL_HD bool advance(index_t r) {
     split_graph const& g = s.graph;
-    index_t const end = g.rank_begin[s.layer * g.ranks + r + 1];
+    index_t const end = g.rank_begin[s.first_rank + r + 1];
     for (; s.arc[r] < end; ++s.arc[r], s.next[r] = -1) {
       index_t const target = g.rank_target[s.arc[r]];
       if (s.share_of(target) == 0) {
@@ -475,7 +446,7 @@ struct team_flow : blocking_flow {
 
   /// Finds the depths, as in `serial_flow`; a depth takes two team calls.
   PLIMSOLL_HD bool find_depths() {
-    index_t const experts = replicated_experts();
+    index_t const experts = s.replicated;
     nearest = -1;
     bool const any = team.any(maximum{}(s.graph.ranks, experts), [this, experts](index_t i) {
       if (i < experts) {
@@ -509,11 +480,8 @@ struct team_flow : blocking_flow {
   static constexpr int reached = 1;
   static constexpr int below = 2;
 
-  [[nodiscard]] PLIMSOLL_HD index_t replicated_experts() const {
-    return s.graph.layer_replicated[s.layer + 1] - s.first_replicated;
-  }
   [[nodiscard]] PLIMSOLL_HD index_t arcs_begin(index_t r) const {
-    return s.graph.rank_begin[s.layer * s.graph.ranks + r];
+    return s.graph.rank_begin[s.first_rank + r];
   }
   [[nodiscard]] PLIMSOLL_HD index_t arcs_end(index_t r) const { return arcs_begin(r + 1); }
   /// Returns the replicated expert of an arc, numbered within the layer.
@@ -578,7 +546,7 @@ struct team_flow : blocking_flow {
   PLIMSOLL_HD void find_ways() {
     PLIMSOLL_NO_UNROLL
     for (std::int32_t depth = nearest - 1; depth >= 0; --depth) {
-      team.for_each(replicated_experts(), [this, depth](index_t i) {
+      team.for_each(s.replicated, [this, depth](index_t i) {
         if (s.expert_depth[i] == depth) {
           s.receiver[i] = receiver_from(s.graph.target_begin[s.first_replicated + i], i);
         }
@@ -707,8 +675,8 @@ struct exact_finish {
     for (bool more = true; more;) {
       std::int64_t const of_unit_speed = bound.capacity(1);
       team.for_each(s.graph.ranks, [=, this, &s](index_t r) {
-        s.capacity[r] = s.graph.speed.equal_speeds ? s.graph.speed[r] * of_unit_speed
-                                                   : bound.capacity(s.graph.speed[r]);
+        s.capacity[r] =
+            s.speed.equal_speeds ? s.speed[r] * of_unit_speed : bound.capacity(s.speed[r]);
       });
       bool any_above = false;
       for (bool done = false; !done;) {
@@ -750,8 +718,8 @@ struct exact_finish {
     });
     bound.load =
         team.sum(s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.load[r] : 0; });
-    bound.speed = team.sum(s.graph.ranks,
-                           [=, &s](index_t r) { return s.set[r] == now ? s.graph.speed[r] : 0; });
+    bound.speed =
+        team.sum(s.graph.ranks, [=, &s](index_t r) { return s.set[r] == now ? s.speed[r] : 0; });
     return bound.speed != 0;
   }
 };
@@ -767,7 +735,6 @@ struct minmax_lp_body {
   double tolerance;
   std::int64_t max_iterations;
   bool lexicographic;
-  double speed_unit;                     ///< the speed of live ranks if it is equal, else 1
   matrix_ref<double> split;              ///< `[layers, slots]` or empty
   vector_ref<certificate> certificates;  ///< `[layers]`
   matrix_ref<std::uint8_t> bottleneck;   ///< `[layers, ranks]` or empty
@@ -785,7 +752,7 @@ struct minmax_lp_body {
       refuse(team, layer, not_a_number, scale.refused.got, scale.refused.where);
       return;
     }
-    index_t const without_slot = load_without_slot(team, layer);
+    index_t const without_slot = load_without_slot(team, s, layer);
     if (without_slot >= 0) {
       constexpr double infinity = double_of(0x7ff0000000000000u);
       refuse(team, layer, infinity, load_at(layer, without_slot), without_slot);
@@ -793,18 +760,17 @@ struct minmax_lp_body {
     }
     // `fixed_load` has 47 bits. With five more, doubles still hold every sum of loads exactly.
     int const shift = scale.shift + 5;
-    start(team, s, shift);
+    start(team, s, layer, shift);
 
     // The first bound: all ranks carry all load.
     index_t const ranks = graph.ranks;
     confinement bound{team.sum(ranks, [=](index_t r) { return s.load[r]; }) +
-                          team.sum(replicated_end(layer) - s.first_replicated,
-                                   [=](index_t i) { return s.demand[i]; }),
-                      team.sum(ranks, [=, this](index_t r) { return graph.speed[r]; })};
+                          team.sum(s.replicated, [=](index_t i) { return s.demand[i]; }),
+                      team.sum(ranks, [=](index_t r) { return s.speed[r]; })};
     std::int64_t work = 0;
     bool closed = false;
     while (!closed && work < most_sweeps && work < max_iterations) {
-      sweep(team, s);
+      sweep(team, s, layer);
       closed = !lexicographic && is_within(team, s, bound);
       ++work;
     }
@@ -815,14 +781,15 @@ struct minmax_lp_body {
     double const peak = team.max(ranks, [&s](index_t r) { return s.level_rounded_up(r); });
     if (!lexicographic && !complete) {
       // For equal speeds the peak decides: a division for each rank would take as long as a sweep.
-      complete = graph.speed.equal_speeds ? peak <= static_cast<double>(bound.capacity(1))
-                                          : !team.any(ranks, [&s, bound](index_t r) {
-                                              return s.load[r] > bound.capacity(s.graph.speed[r]);
-                                            });
+      complete = s.speed.equal_speeds ? peak <= static_cast<double>(bound.capacity(1))
+                                      : !team.any(ranks, [&s, bound](index_t r) {
+                                          return s.load[r] > bound.capacity(s.speed[r]);
+                                        });
     }
     write(team, s, shift, layer);
     team.single([=, this] {
-      double const least = divide_down(bound.level(graph.speed), speed_unit);
+      double const speed_unit = graph.layers[layer].speed_unit();
+      double const least = divide_down(bound.level(s.speed), speed_unit);
       double const value = scale_rounded_up(divide_up(peak, speed_unit), -shift);
       certificates[layer] =
           certificate{value, minimum{}(scale_rounded_down(least, -shift), value), work,
@@ -836,15 +803,13 @@ struct minmax_lp_body {
   /// After this number of sweeps the exact finish is faster.
   static constexpr std::int64_t most_sweeps = 4;
 
-  PLIMSOLL_HD index_t replicated_end(index_t layer) const {
-    return graph.layer_replicated[layer + 1];
-  }
-
   PLIMSOLL_HD split_state take_state(scratch& memory, index_t layer) const {
     split_state s = split_state::in(memory, graph);
-    s.layer = layer;
-    s.first_replicated = graph.layer_replicated[layer];
-    s.first_target = graph.target_begin[s.first_replicated];
+    s.speed = graph.speeds(layer);
+    s.first_rank = graph.first_rank(layer);
+    s.first_replicated = graph.first_replicated(layer);
+    s.first_target = graph.first_target(layer);
+    s.replicated = graph.layers[layer].replicated;
     return s;
   }
 
@@ -865,17 +830,18 @@ struct minmax_lp_body {
   /// Returns the first expert that has load but no target, else `experts` + the first dead rank
   /// that has a base load, else -1.
   template <class Team>
-  PLIMSOLL_HD index_t load_without_slot(Team& team, index_t layer) const {
+  PLIMSOLL_HD index_t load_without_slot(Team& team, split_state const& s, index_t layer) const {
     index_t const none = graph.experts + graph.ranks;
-    index_t const first = graph.layer_absent[layer];
-    index_t found = team.min(graph.layer_absent[layer + 1] - first, [=, this](index_t i) {
-      index_t const e = graph.absent[first + i];
+    index_t const first = graph.home_begin[s.first_rank + graph.ranks];
+    index_t const end = (layer + 1) * graph.experts - s.replicated;
+    index_t found = team.min(end - first, [=, this](index_t i) {
+      index_t const e = graph.home[first + i];
       return loads(layer, e) > 0 ? e : none;
     });
     // The minimum over no experts is the largest number, hence >=.
     if (found >= none && base_load.data != nullptr) {
-      found = team.min(graph.ranks, [=, this](index_t r) {
-        return graph.speed[r] == 0 && base_load(layer, r) > 0 ? graph.experts + r : none;
+      found = team.min(graph.ranks, [=, this, &s](index_t r) {
+        return s.speed.speed[r] == 0 && base_load(layer, r) > 0 ? graph.experts + r : none;
       });
     }
     return found < none ? found : index_t{-1};
@@ -902,17 +868,15 @@ struct minmax_lp_body {
   /// Starts with the base loads and the experts at home on the ranks; replicated experts have no
   /// shares yet. All ranks are in the first bottleneck set.
   template <class Team>
-  PLIMSOLL_HD void start(Team& team, split_state const& s, int shift) const {
-    index_t const layer = s.layer;
+  PLIMSOLL_HD void start(Team& team, split_state const& s, index_t layer, int shift) const {
     index_t const first = s.first_replicated;
-    index_t const replicated = replicated_end(layer) - first;
-    index_t const targets = graph.target_begin[replicated_end(layer)] - s.first_target;
+    index_t const targets = graph.target_begin[first + s.replicated] - s.first_target;
     team.for_each(targets, [=](index_t k) { s.share[k] = 0; });
-    team.for_each(replicated, [=, this](index_t i) {
+    team.for_each(s.replicated, [=, this](index_t i) {
       s.demand[i] = fixed(loads(layer, graph.expert[first + i]), shift);
     });
     team.for_each(graph.ranks, [=, this](index_t r) {
-      index_t const row = layer * graph.ranks + r;
+      index_t const row = s.first_rank + r;
       std::int64_t sum = base_load.data == nullptr ? 0 : fixed(base_load(layer, r), shift);
       PLIMSOLL_NO_UNROLL
       for (index_t i = graph.home_begin[row]; i < graph.home_begin[row + 1]; ++i) {
@@ -929,12 +893,13 @@ struct minmax_lp_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD void sweep(Team& team, split_state const& s) const {
-    for (index_t c = graph.layer_color[s.layer]; c < graph.layer_color[s.layer + 1]; ++c) {
+  PLIMSOLL_HD void sweep(Team& team, split_state const& s, index_t layer) const {
+    index_t const last = s.first_replicated + graph.layers[layer].colors;
+    for (index_t c = s.first_replicated; c < last; ++c) {
       index_t const first = graph.color_begin[c];
       index_t const end = graph.color_begin[c + 1];
       // For 8 to 64 copies, one thread is 3 to 30 times as fast by expert as by target.
-      bool const by_expert = Team::is_serial || !graph.speed.equal_speeds;
+      bool const by_expert = Team::is_serial || !s.speed.equal_speeds;
       fill_by_target const of_many{s};
       // Fills experts, one per index, and tells whether any are left for `fill_by_target`.
       bool const any_left = team.any(end - first, [=, &s](index_t i) {
@@ -970,15 +935,14 @@ struct minmax_lp_body {
   PLIMSOLL_HD bool is_within(Team& team, split_state const& s, confinement& bound) const {
     index_t const ranks = graph.ranks;
     double const peak = team.max(ranks, [&s](index_t r) { return s.level_rounded_up(r); });
-    if (peak <= multiply(bound.level(graph.speed), add(1.0, tolerance))) {
+    if (peak <= multiply(bound.level(s.speed), add(1.0, tolerance))) {
       return true;
     }
     double const threshold = multiply(peak, add(1.0, -tolerance));
     std::int32_t* const inside = s.distance;  // free until the exact finish
     team.for_each(ranks, [=, &s](index_t r) { inside[r] = s.level(r) >= threshold; });
     index_t const first = s.first_replicated;
-    index_t const replicated = replicated_end(s.layer) - first;
-    std::int64_t const movable = team.sum(replicated, [=, this, &s](index_t i) {
+    std::int64_t const movable = team.sum(s.replicated, [=, this, &s](index_t i) {
       std::int64_t share = 0;
       std::int32_t all = 1;
       PLIMSOLL_NO_UNROLL
@@ -991,12 +955,12 @@ struct minmax_lp_body {
     });
     confinement const top{
         team.sum(ranks, [=](index_t r) { return s.load[r] * inside[r]; }) - movable,
-        team.sum(ranks, [=, this](index_t r) { return graph.speed[r] * inside[r]; })};
-    if (top.level(graph.speed) > bound.level(graph.speed)) {
+        team.sum(ranks, [=, &s](index_t r) { return s.speed[r] * inside[r]; })};
+    if (top.level(s.speed) > bound.level(s.speed)) {
       bound = top;
       team.for_each(ranks, [=](index_t r) { s.set[r] = inside[r]; });
     }
-    return peak <= multiply(bound.level(graph.speed), add(1.0, tolerance));
+    return peak <= multiply(bound.level(s.speed), add(1.0, tolerance));
   }
 
   template <class Team>
@@ -1005,8 +969,8 @@ struct minmax_lp_body {
       write_split(team, s, shift, layer);
     }
     if (bottleneck.data != nullptr) {
-      team.for_each(graph.ranks, [=, this](index_t r) {
-        bottleneck(layer, r) = s.set[r] == 1 && graph.speed[r] > 0;
+      team.for_each(graph.ranks, [=, this, &s](index_t r) {
+        bottleneck(layer, r) = s.set[r] == 1 && s.speed.speed[r] > 0;
       });
     }
   }

@@ -282,27 +282,6 @@ struct split_rounding {
   }
 };
 
-/// Lists the slots of every layer. Problem = layer.
-struct list_slots_body {
-  using device_team = block<128>;
-
-  slot_lists lists;
-  matrix_ref<std::int32_t const> physical_to_logical;
-
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::uint64_t>(lists.slots) + scratch_bytes_of<std::byte>(sort_room());
-  }
-  [[nodiscard]] PLIMSOLL_HD index_t sort_room() const {
-    return sort_bytes<device_team, std::uint64_t>(lists.slots);
-  }
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    auto* const keys = memory.take<std::uint64_t>(lists.slots);
-    lists.of_layer(layer).fill(team, row_of(physical_to_logical, layer), keys,
-                               memory.take<std::byte>(sort_room()));
-  }
-};
-
 /// Body of `quota`. Problem = layer.
 template <class Loads>
 struct quota_body {

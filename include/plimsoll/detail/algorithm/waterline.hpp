@@ -224,6 +224,95 @@ struct waterline_memory {
   }
 };
 
+/// The ranks of a `waterline` and their slots, in the memory of the object.
+struct waterline_tables {
+  double* speed;  ///< `[ranks]`
+  rank_numbers* numbers;
+  problem_report* update;     ///< what the last update refused
+  std::int32_t* rank_of;      ///< `[slots]`: -1 for a slot of no rank
+  std::int32_t* shared_slot;  ///< `[ranks]`: the shared expert's slot on each rank
+
+  template <class Memory>
+  PLIMSOLL_HD static waterline_tables in(Memory& memory, index_t ranks, index_t slots) {
+    waterline_tables result{};
+    memory.take(result.speed, ranks);
+    memory.take(result.numbers, 1);
+    memory.take(result.update, 1);
+    memory.take(result.rank_of, slots);
+    memory.take(result.shared_slot, ranks);
+    return result;
+  }
+};
+
+/// Body of `waterline::update`: makes the tables from the first slots of ranks. Refused ones leave
+/// the tables as they are. One problem.
+struct waterline_tables_body {
+  using device_team = block<128>;
+
+  waterline_tables tables;
+  slot_ranges ranges;  ///< of one layer
+  rank_input on;
+  bool equal;              ///< all ranks must be live and equally fast
+  waterline_state* state;  ///< without a plan after an update
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t) const {
+    index_t const ranks = ranges.ranks;
+    problem_report const outcome = refuse(team);
+    team.single([=, this] { *tables.update = outcome; });
+    if (outcome.refused) {
+      return;
+    }
+    rank_numbers const numbers = on.write(team, ranks, tables.speed);
+    team.for_each(ranges.slots, [this](index_t slot) { tables.rank_of[slot] = -1; });
+    team.for_each(ranks, [this](index_t r) {
+      PLIMSOLL_NO_UNROLL
+      for (index_t slot = ranges.begin(0, r); slot < ranges.end(0, r); ++slot) {
+        tables.rank_of[slot] = static_cast<std::int32_t>(r);
+      }
+      tables.shared_slot[r] = static_cast<std::int32_t>(ranges.end(0, r) + r);
+    });
+    team.single([=, this] {
+      *tables.numbers = numbers;
+      state->is_planned = 0;
+    });
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD problem_report refuse(Team& team) const {
+    index_t const ranks = ranges.ranks;
+    problem_report const of_ranks = on.refuse(team, ranks);
+    if (of_ranks.refused) {
+      return of_ranks;
+    }
+    if (equal && !on.keeps) {
+      auto const live = team.count(ranks, [this](index_t r) { return on.lives(r); });
+      bool const slow = on.speeds.data != nullptr &&
+                        team.any(ranks, [this](index_t r) { return on.speeds[r] != on.speeds[0]; });
+      if (live < ranks || slow) {
+        return refusal(fault_kind::unequal_ranks, -1, live, ranks);
+      }
+    }
+    index_t const odd = team.min(ranks, [this, ranks](index_t r) {
+      bool const lives = on.keeps ? tables.speed[r] > 0 : on.lives(r);
+      return is_range(r) && !(lives && ranges.begin(0, r) == ranges.end(0, r)) ? ranks : r;
+    });
+    if (odd == ranks) {
+      return problem_report{};
+    }
+    return is_range(odd)
+               ? refusal(fault_kind::empty_rank, odd)
+               : refusal(fault_kind::rank_offsets, odd, ranges.end(0, odd), ranges.begin(0, odd));
+  }
+  PLIMSOLL_HD bool is_range(index_t r) const {
+    return ranges.begin(0, 0) == 0 && ranges.begin(0, r) <= ranges.end(0, r) &&
+           ranges.end(0, r) <= ranges.slots;
+  }
+};
+
 /// Options of both bodies.
 struct waterline_rules {
   bool sampled;
@@ -350,7 +439,7 @@ struct waterline_plan_body {
   }
   /// If only the source's counts are known, assumes that all live ranks have the same.
   PLIMSOLL_HD std::int64_t routed_to(index_t r) const {
-    return loads(0, r) * (rules.local_counts_only && !rules.literal ? ranks.live : 1);
+    return loads(0, r) * (rules.local_counts_only && !rules.literal ? ranks.live() : 1);
   }
   PLIMSOLL_HD std::int64_t rows_of(index_t r) const {
     return rules.local_counts_only ? (ranks.lives(r) ? loads(1, source) : 0) : loads(1, r);
@@ -963,7 +1052,7 @@ struct waterline_fill_body {
   PLIMSOLL_HD std::int32_t lightest(index_t token, waterline_state const& state) const {
     auto const height = [this](index_t r) {
       auto const load = static_cast<double>(memory.load[r]);
-      return ranks.speed.equal_speeds ? load : divide(load, ranks.speed.speed[r]);
+      return ranks.speed().equal_speeds ? load : divide(load, ranks.speeds[r]);
     };
     double const mine = rules.literal ? 11.0 : rules.margin;
     double const best_so_far = rules.literal ? 10.0 : 1.0;

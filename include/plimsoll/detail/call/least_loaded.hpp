@@ -129,111 +129,95 @@ inline index_t import_limit(least_loaded_options const& options) {
                                  options.max_import_bytes / options.expert_bytes);
 }
 
-/// The arrays of `spill_homes`, built on the host.
-struct spill_home_lists {
-  std::vector<std::int32_t> expert_begin = {0};
-  std::vector<std::int32_t> rank;
-  std::vector<std::int32_t> rank_begin;
-  std::vector<std::int32_t> expert;
-  std::vector<std::int32_t> position;
-
-  /// `ranks_of`: the live homes of each expert, in rising order.
-  spill_home_lists(std::vector<std::vector<std::int32_t>> const& ranks_of, index_t ranks)
-      : rank_begin(static_cast<std::size_t>(ranks) + 1, 0) {
-    for (auto const& homes : ranks_of) {
-      rank.insert(rank.end(), homes.begin(), homes.end());
-      expert_begin.push_back(static_cast<std::int32_t>(rank.size()));
-    }
-    for (std::int32_t const r : rank) {
-      ++rank_begin[static_cast<std::size_t>(r) + 1];
-    }
-    for (std::size_t r = 1; r < rank_begin.size(); ++r) {
-      rank_begin[r] += rank_begin[r - 1];
-    }
-    expert.resize(rank.size());
-    position.resize(rank.size());
-    std::vector<std::int32_t> next(rank_begin);
-    for (std::size_t e = 0; e < ranks_of.size(); ++e) {
-      for (std::size_t i = 0; i < ranks_of[e].size(); ++i) {
-        auto const at = static_cast<std::size_t>(next[static_cast<std::size_t>(ranks_of[e][i])]++);
-        expert[at] = static_cast<std::int32_t>(e);
-        position[at] = static_cast<std::int32_t>(i);
-      }
-    }
-  }
-
-  /// Returns the most experts that one rank holds.
-  [[nodiscard]] index_t most_held() const {
-    index_t most = 0;
-    for (std::size_t r = 0; r + 1 < rank_begin.size(); ++r) {
-      most = std::max<index_t>(most, rank_begin[r + 1] - rank_begin[r]);
-    }
-    return most;
-  }
-};
-
-/// Reads the homes of all experts. Throws for ranks and slots out of range, and for experts without
-/// a live home.
-template <class Context>
-std::vector<std::vector<std::int32_t>> read_homes(std::string_view function, Context const& context,
-                                                  least_loaded_options const& options,
-                                                  std::vector<double> const& speeds) {
-  auto const at = [](index_t i) { return static_cast<std::size_t>(i); };
-  std::vector<std::vector<std::int32_t>> homes(at(options.experts));
-  auto const add_home = [&](index_t e, index_t r) {
-    auto& of = homes[at(e)];
-    bool const is_new = of.empty() || of.back() != r;  // slots come rank by rank
-    if (is_new && speeds[at(r)] > 0) {
-      of.push_back(static_cast<std::int32_t>(r));
-    }
-  };
-  auto const& map = options.residents.physical_to_logical;
-  bool const has_slots = is_given(function, "options.residents.physical_to_logical", map);
-  char const* argument = has_slots ? "options.residents" : "options.home_rank";
-  if (has_slots && options.home_rank.data != nullptr) {
-    fail(function, "options.home_rank", "none if options.residents is given", "both");
+/// Returns the body that lists the homes of experts, with the shapes of the residents checked:
+/// `slots` names the argument with slots, `home_rank` the one with a rank for each expert. At most
+/// one is given; with neither, ranks hold blocks of experts.
+inline spill_homes_body homes_body(std::string_view function, std::string const& slots_argument,
+                                   placement_ref const& residents, std::string const& home_argument,
+                                   vector_ref<std::int32_t const> const& home_rank,
+                                   spill_homes const& homes, index_t ranks, rank_set const* on) {
+  spill_homes_body body{homes, {}, {}, {{}, homes.experts, ranks}, input_of(on)};
+  auto const& map = residents.physical_to_logical;
+  bool const has_slots = is_given(function, slots_argument + ".physical_to_logical", map);
+  if (has_slots && home_rank.data != nullptr) {
+    fail(function, home_argument, text("none if ", slots_argument, " is given"), "both");
   }
   if (has_slots) {
-    expect_extent(function, "options.residents.physical_to_logical", 1, map.extent(0), "layers");
-    expect_between(function, "options.residents.physical_to_logical", 1, 0x7fffffff, map.extent(1),
+    expect_extent(function, slots_argument + ".physical_to_logical", 1, map.extent(0), "layers");
+    expect_between(function, slots_argument + ".physical_to_logical", 1, homes.slots, map.extent(1),
                    "slots");
-    expect_extent(function, "options.residents.ranks", options.on.ranks, options.residents.ranks,
+    expect_extent(function, slots_argument + ".ranks", ranks, residents.ranks,
                   "ranks (options.on.ranks)");
-    expect_rank_offsets(function, "options.residents.rank_offsets", options.residents.rank_offsets,
-                        1, options.on.ranks);
-    auto const slots = read_slots(function, context, options.residents, options.experts);
-    for (index_t r = 0; r < options.on.ranks; ++r) {
-      for (std::int32_t slot = slots.begins[at(r)]; slot < slots.begins[at(r + 1)]; ++slot) {
-        if (slots.experts[at(slot)] >= 0) {
-          add_home(slots.experts[at(slot)], r);
-        }
-      }
-    }
-  } else if (is_given(function, argument, options.home_rank)) {
-    expect_extent(function, argument, options.experts, options.home_rank.extent(0), "experts");
-    std::vector<std::int32_t> const home_rank = on_host(context, options.home_rank);
-    for (std::size_t e = 0; e < home_rank.size(); ++e) {
-      if (home_rank[e] < 0 || home_rank[e] >= options.on.ranks) {
-        fail(function, argument, text("ranks from 0 to ", options.on.ranks - 1),
-             text(home_rank[e], " for expert ", e));
-      }
-      add_home(static_cast<index_t>(e), home_rank[e]);
-    }
-  } else {
-    slot_ranges const blocks{{}, options.experts, options.on.ranks};
-    for (index_t r = 0; r < options.on.ranks; ++r) {
-      for (index_t e = blocks.begin(0, r); e < blocks.end(0, r); ++e) {
-        add_home(e, r);
-      }
-    }
+    expect_rank_offsets(function, slots_argument + ".rank_offsets", residents.rank_offsets, 1,
+                        ranks);
+    body.physical_to_logical = map;
+    body.ranges = {residents.rank_offsets, map.extent(1), ranks};
+  } else if (is_given(function, home_argument, home_rank)) {
+    expect_extent(function, home_argument, homes.experts, home_rank.extent(0), "experts");
+    body.home_rank = home_rank;
   }
-  for (std::size_t e = 0; e < homes.size(); ++e) {
-    if (homes[e].empty()) {
-      fail(function, argument, "a live rank for every expert", text("none for expert ", e));
-    }
-  }
-  return homes;
+  return body;
 }
+
+/// Throws what `spill_homes_body` refused. `ranks` is the name of the rank set, `homes` that of the
+/// argument with the homes.
+inline void throw_homes_fault(refused_value const& of, std::string const& ranks,
+                              std::string const& homes) {
+  fault const& found = of.found();
+  throw_rank_fault(of, ranks);
+  switch (found.kind) {
+    case fault_kind::home_rank:
+      of.fail(homes, text("ranks from 0 to ", found.also),
+              text(found.got, " for expert ", found.where));
+    case fault_kind::missing_expert:
+      of.fail(homes, "a live rank for every expert", text("none for expert ", found.where));
+    default:
+      throw_map_fault(of);
+  }
+}
+
+/// The homes of experts in the memory of a context.
+template <class Context>
+struct prepared_homes {
+  Context context;
+  buffer<std::byte, Context> memory;
+  spill_homes homes{};
+
+  /// Reads and checks the ranks and the homes of options, which the caller has checked.
+  prepared_homes(std::string_view name, Context const& on, least_loaded_options const& options)
+      : context(on) {
+    index_t const ranks = options.on.ranks;
+    index_t const given = options.residents.physical_to_logical.extent(1);
+    expect_between(name, "options.residents.physical_to_logical", 0, 0x7fffffff, given, "slots");
+    expect_between(name, "options.max_slots", 0, 0x7fffffff, options.max_slots, "slots");
+    index_t const slots = std::max({options.experts, given, options.max_slots});
+    memory = {context,
+              static_cast<index_t>(bytes_taken_by<spill_homes>(options.experts, ranks, slots))};
+    scratch arrays(memory.data());
+    homes = spill_homes::in(arrays, options.experts, ranks, slots);
+    launch(context, 1,
+           homes_body(name, "options.residents", options.residents, "options.home_rank",
+                      options.home_rank, homes, ranks, &options.on));
+    bool const has_slots = options.residents.physical_to_logical.data != nullptr;
+    throw_homes_fault({name, last_update()}, "options.on",
+                      has_slots ? "options.residents" : "options.home_rank");
+  }
+  /// Waits for the context's work.
+  [[nodiscard]] problem_report last_update() const {
+    return on_host(context, vector_ref<problem_report const>(homes.update, 1)).front();
+  }
+  /// Waits, and returns the ranks of every expert.
+  [[nodiscard]] std::vector<std::vector<std::int32_t>> read() const {
+    auto const begin =
+        on_host(context, vector_ref<std::int32_t const>(homes.expert_begin, homes.experts + 1));
+    auto const rank = on_host(context, vector_ref<std::int32_t const>(homes.rank, begin.back()));
+    std::vector<std::vector<std::int32_t>> result;
+    for (std::size_t e = 0; e + 1 < begin.size(); ++e) {
+      result.emplace_back(rank.begin() + begin[e], rank.begin() + begin[e + 1]);
+    }
+    return result;
+  }
+};
 
 /// Checks a plan, copied to the host, against its loads and options.
 struct spill_check {
@@ -359,7 +343,7 @@ void validate_spills(Context const& context, spill_plan_ref const& plan, Loads c
   auto const speeds = read_speeds(name, context, options.on);
   auto const whole = on_host(context, loads);
   spill_check{.options = options,
-              .homes = read_homes(name, context, options, speeds.speed),
+              .homes = prepared_homes<Context>(name, context, options).read(),
               .loads = {whole.begin(), whole.end()},
               .speeds = speeds.speed,
               .offsets = on_host(context, plan.offsets),
@@ -411,9 +395,11 @@ class least_loaded_pipeline {
                         spill_price<Cost> const& price)
       : context_(context),
         options_(options),
-        pricing_(pricing_of(options, expect_price(name, context, options.on.ranks, price))) {
-    expect_least_loaded_options(name, options);
-    read_ranks();
+        pricing_(pricing_of(options, expect_price(name, context, options.on.ranks, price))),
+        homes_(name, context, checked(options)),
+        ranks_{{.ranges = {{}, options.experts, options.on.ranks}, .nodes = options.on.nodes},
+               homes_.homes.speed,
+               homes_.homes.ranks} {
     take_arrays();
   }
 
@@ -422,11 +408,49 @@ class least_loaded_pipeline {
   [[nodiscard]] spill_plan_arrays const& plan() const { return arrays_.plan; }
   [[nodiscard]] spill_routes const& routes() const { return arrays_.routes; }
   [[nodiscard]] index_t segment_limit() const {
-    return spill_plan_arrays::segment_limit(options_.experts, options_.on.ranks, homes_.pairs);
+    return spill_plan_arrays::segment_limit(options_.experts, options_.on.ranks,
+                                            homes_.homes.slots);
   }
   /// `[experts]`: the sums of `enqueue_add_up`.
   [[nodiscard]] vector_ref<std::int64_t const> loads() const {
     return {arrays_.routes.totals, options_.experts};
+  }
+
+  /// Takes other homes, of which one is given; a null `on` leaves liveness and speeds as they are.
+  void update(placement_ref const& residents, vector_ref<std::int32_t const> const& home_rank,
+              rank_set const* on) {
+    constexpr char const* function = "least_loaded::update";
+    rank_set ranks{};
+    if (on != nullptr) {
+      ranks = with_ranks_of(function, *on, options_.on.ranks, "on");
+    }
+    run(1, homes_body(function, "residents", residents, "home_rank", home_rank, homes_.homes,
+                      options_.on.ranks, on == nullptr ? nullptr : &ranks));
+  }
+  /// Waits, and throws for the first expert whose homes are not the ones in use.
+  void expect_current(placement_ref const& residents,
+                      vector_ref<std::int32_t const> const& home_rank) const {
+    constexpr char const* function = "least_loaded::expect_current";
+    least_loaded_options other = options_;
+    other.residents = residents;
+    other.home_rank = home_rank;
+    std::vector<double> const speeds =
+        on_host(context_, vector_ref<double const>(homes_.homes.speed, options_.on.ranks));
+    std::vector<std::uint8_t> lives;
+    for (double const speed : speeds) {
+      lives.push_back(speed > 0);
+    }
+    buffer<std::uint8_t, Context> const active(context_, lives);
+    other.on = rank_set{.ranks = options_.on.ranks};
+    other.on.active = {active.data(), options_.on.ranks};
+    auto const given = prepared_homes<Context>(function, context_, other).read();
+    auto const own = homes_.read();
+    for (std::size_t e = 0; e < own.size(); ++e) {
+      if (given[e] != own[e]) {
+        fail(function, residents.physical_to_logical.data != nullptr ? "residents" : "home_rank",
+             "the homes in use", text("others of expert ", e));
+      }
+    }
   }
 
   template <class Id>
@@ -475,6 +499,8 @@ class least_loaded_pipeline {
 
   /// Waits for the context's work, and throws what the last plan or its exchange refused.
   void expect_no_fault() const {
+    throw_homes_fault({"least_loaded::update", homes_.last_update()}, "on",
+                      "residents or home_rank");
     for (spill_outcome const& last :
          on_host(context_, vector_ref<spill_outcome const>(arrays_.plan.outcome, 1))) {
       throw_least_loaded_fault({"least_loaded::plan", {certificate{}, last.report.refused}});
@@ -485,26 +511,9 @@ class least_loaded_pipeline {
  private:
   static constexpr char const* name = "least_loaded";
 
-  void read_ranks() {
-    index_t const experts = options_.experts;
-    index_t const ranks = options_.on.ranks;
-    auto const speeds = read_speeds(name, context_, options_.on);
-    spill_home_lists const lists(read_homes(name, context_, options_, speeds.speed), ranks);
-    std::vector<std::int32_t> numbers;
-    for (auto const* list :
-         {&lists.expert_begin, &lists.rank, &lists.rank_begin, &lists.expert, &lists.position}) {
-      numbers.insert(numbers.end(), list->begin(), list->end());
-    }
-    numbers_ = {context_, numbers};
-    speeds_ = {context_, speeds.speed};
-    auto const pairs = static_cast<index_t>(lists.rank.size());
-    std::int32_t const* end = numbers_.data();
-    auto const next = [&end](index_t size) { return std::exchange(end, end + size); };
-    ranks_ =
-        speeds.levels({.ranges = {{}, experts, ranks}, .nodes = options_.on.nodes}, speeds_.data());
-    homes_ = {experts,         pairs,       next(experts + 1), next(pairs),
-              next(ranks + 1), next(pairs), next(pairs)};
-    most_held_ = lists.most_held();
+  static least_loaded_options const& checked(least_loaded_options const& options) {
+    expect_least_loaded_options(name, options);
+    return options;
   }
 
   void take_arrays() {
@@ -520,6 +529,7 @@ class least_loaded_pipeline {
       bytes = std::max(bytes, launch_bytes(context_, problems, body));
     };
     reserve(1, plan_body(loads()));
+    reserve(1, homes_body(name, "", {}, "", {}, homes_.homes, options_.on.ranks, nullptr));
     reserve(options_.on.ranks, exchange_body{arrays_.routes});
     reserve(options_.on.ranks, arrange_rows_body<std::int64_t>{arrays_.routes, 0, {}, {}});
     auto const tokens = tokens_body<std::int64_t, std::int64_t>(
@@ -533,10 +543,9 @@ class least_loaded_pipeline {
     auto const imports = static_cast<std::int32_t>(import_limit(o));
     // A limit of `experts` imports or of `experts * ranks` exports cannot be exceeded.
     bool const limited = imports < o.experts || o.max_exports < o.experts * o.on.ranks;
-    bool const plain = std::is_void_v<Cost> && !limited && o.on.nodes == 1 &&
-                       ranks_.speed.equal_speeds && homes_.pairs == homes_.experts;
+    bool const plain = std::is_void_v<Cost> && !limited && o.on.nodes == 1;
     return {.plain = plain,
-            .listed = plain && most_held_ <= least_loaded_rules::most_listed,
+            .listed = plain,
             .alpha = o.alpha,
             .lambda = o.lambda,
             .by_expert = o.trigger == spill_trigger::expert_imbalance,
@@ -551,7 +560,8 @@ class least_loaded_pipeline {
   }
   template <class Loads>
   [[nodiscard]] auto plan_body(Loads const& loads) const {
-    return least_loaded_body<Loads, Cost>{loads, homes_, ranks_, rules(), pricing_, arrays_.plan};
+    return least_loaded_body<Loads, Cost>{loads,   homes_.homes, ranks_,
+                                          rules(), pricing_,     arrays_.plan};
   }
   template <class Destination, class Row, class Id>
   [[nodiscard]] auto tokens_body(matrix_ref<Id const> const& ids) const {
@@ -571,12 +581,9 @@ class least_loaded_pipeline {
   Context context_;
   least_loaded_options options_;
   spill_pricing<Cost> pricing_;
-  rank_levels ranks_{};
-  spill_homes homes_{};
-  index_t most_held_ = 0;  // the most experts that one rank holds
+  prepared_homes<Context> homes_;
+  rank_levels ranks_;
   least_loaded_arrays arrays_{};
-  buffer<std::int32_t, Context> numbers_;
-  buffer<double, Context> speeds_;
   buffer<std::byte, Context> bytes_;
   buffer<std::byte, Context> scratch_;
 };

@@ -15,7 +15,6 @@
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/minmax_lp.hpp>
 #include <plimsoll/detail/call/quota.hpp>
-#include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/scratch.hpp>
@@ -23,6 +22,7 @@
 #include <plimsoll/minmax_lp_types.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/quota_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -43,10 +43,7 @@ inline void expect_all_planned(std::vector<certificate> const& certificates,
 template <class Context>
 struct lplb_pipeline {
   Context context;
-  placement_ref placement;
   minmax_lp_pipeline<Context> lp;
-  slot_lists lists{};  ///< of every layer, in `lists_memory`
-  buffer<std::byte, Context> lists_memory;
   buffer<double, Context> split;         ///< `[layers, slots]`
   buffer<std::int32_t, Context> quotas;  ///< `[layers, slots]`
   buffer<quota_report, Context> reports;
@@ -56,30 +53,29 @@ struct lplb_pipeline {
   /// Does not wait for the context's work. `max_token_copies` is that of the largest dispatch.
   lplb_pipeline(Context const& on, placement_ref const& of, minmax_lp_options const& options,
                 index_t max_token_copies)
-      : context(on),
-        placement(of),
-        lp(on_behalf_of("lplb", "minmax_lp", {{"options.", "options.lp."}},
-                        [&] { return minmax_lp_pipeline<Context>(on, of, options); })) {
+      : context(on), lp(on_behalf_of("lplb", "minmax_lp", {{"options.", "options.lp."}}, [&] {
+          return minmax_lp_pipeline<Context>(on, of, options, "minmax_lp", true);
+        })) {
     expect_between("lplb", "options.max_token_copies", 0, 0x7fffffff, max_token_copies, "ids");
     split = {context, layers() * slots()};
     split.zero();
     quotas = {context, layers() * slots()};
     quotas.zero();
     reports = {context, std::vector<quota_report>(static_cast<std::size_t>(layers()))};
-    lists_memory = {context,
-                    static_cast<index_t>(bytes_taken_by<slot_lists>(experts(), slots(), layers()))};
-    scratch arrays(lists_memory.data());
-    lists = slot_lists::in(arrays, experts(), slots(), layers());
-    launch(context, layers(), list_slots_body{lists, placement.physical_to_logical});
 
     matrix_ref<std::int32_t const> const loads(nullptr, layers(), experts());
     using dispatch_type = dispatch_body<std::int32_t, std::int32_t>;  // any types of ids
     dispatch_type dispatching{};
     dispatching.tiles = {max_token_copies, experts() + 2, nullptr, nullptr};
-    launch_memory = {context, std::max(launch_bytes(context, layers(), plan_body(loads)),
-                                       launch_bytes(context, dispatching.problems(), dispatching))};
+    launch_memory = {context, std::max({launch_bytes(context, layers(), plan_body(loads)),
+                                        launch_bytes(context, dispatching.problems(), dispatching),
+                                        lp.update_bytes()})};
     dispatch_memory = {context, static_cast<index_t>(bytes_taken_by<dispatch_type>(
                                     max_token_copies, experts(), slots()))};
+  }
+
+  void enqueue_update(index_t first_layer, placement_ref const& to, rank_set const* ranks) {
+    lp.enqueue_update(first_layer, to, ranks, launch_memory.data());
   }
 
   template <class Loads>
@@ -92,9 +88,9 @@ struct lplb_pipeline {
                         matrix_ref<Slot> chosen, vector_ref<dispatch_counters> counters) {
     scratch arrays(dispatch_memory.data());
     vector_ref<std::int32_t const> const own = row_of(per_slot(quotas), layer);
-    auto body = dispatch_body_of(ids, row_of(placement.physical_to_logical, layer), own, options,
-                                 chosen, counters, arrays);
-    body.lists = lists.of_layer(layer);
+    auto body = dispatch_body_of(ids, row_of(lp.physical_to_logical(), layer), own, options, chosen,
+                                 counters, arrays);
+    body.lists = lp.lists.of_layer(layer);
     body.listed = true;
     detail::enqueue_dispatch(prepared_context<Context>{context, launch_memory.data()}, body);
   }
@@ -114,12 +110,12 @@ struct lplb_pipeline {
   lplb_plan_body<Loads> plan_body(Loads const& loads) {
     return {lp.body_of(loads, {}, per_slot(split), {}),
             {.loads = loads,
-             .physical_to_logical = placement.physical_to_logical,
-             .ranges = {placement.rank_offsets, slots(), placement.ranks},
+             .physical_to_logical = lp.physical_to_logical(),
+             .ranges = {lp.rank_offsets(), slots(), lp.graph.ranks},
              .split = per_slot(split),
              .quotas = per_slot(quotas),
              .reports = reports_view(),
-             .lists = lists}};
+             .lists = lp.lists}};
   }
 };
 

@@ -13,239 +13,27 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/minmax_lp.hpp>
+#include <plimsoll/detail/algorithm/split_graph.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/call/slots.hpp>
+#include <plimsoll/detail/call/topology.hpp>
+#include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
+#include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/minmax_lp_types.hpp>
 #include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
-
-/// The lists of a `split_graph`, built on the host; its members have the same names.
-struct split_graph_arrays {
-  using array = std::vector<std::int32_t>;
-  rank_speeds ranks = {};
-  array layer_replicated = {0};
-  array expert = {};
-  array target_begin = {0};
-  array target_rank = {};
-  array target_owner = {};
-  array layer_color = {0};
-  array color_begin = {0};
-  array rank_begin = {0};
-  array rank_target = {};
-  array home_begin = {0};
-  array home = {};
-  array layer_absent = {0};
-  array absent = {};
-  array slot_source = {};
-  array slot_copies = {};
-  index_t most_replicated = 0;
-  index_t most_targets = 0;
-
-  /// Returns all lists in one array.
-  [[nodiscard]] array flat() const {
-    array all;
-    for_each([&](auto, array const& one) { append(all, one); });
-    return all;
-  }
-  /// Returns the graph over copies of the elements of `flat` and of `ranks.speed`.
-  [[nodiscard]] split_graph graph(std::int32_t const* numbers, double const* speeds,
-                                  index_t experts, index_t slots) const {
-    split_graph result{};
-    result.experts = experts;
-    result.ranks = static_cast<index_t>(ranks.speed.size());
-    result.slots = slots;
-    result.most_replicated = most_replicated;
-    result.most_targets = most_targets;
-    result.speed = ranks.units(speeds);
-    for_each([&](auto member, array const& one) {
-      result.*member = numbers;
-      numbers += one.size();
-    });
-    return result;
-  }
-
-  /// Adds a layer. `expert_of` is the expert of every slot, and `begin` the first slot of every
-  /// rank.
-  void add_layer(std::int32_t const* expert_of, index_t slots, std::int32_t const* begin,
-                 index_t experts) {
-    slot_map const map{expert_of, slots, begin};
-    targets const of_expert = collect_copies(map, experts);
-    list_absent_and_homes(of_expert);
-    array const target_of = list_targets(color_experts(of_expert), of_expert);
-    map_slots(map, of_expert, target_of);
-  }
-
- private:
-  /// The slots of one layer.
-  struct slot_map {
-    std::int32_t const* expert_of;  ///< `[slots]`
-    index_t slots;
-    std::int32_t const* begin;  ///< `[ranks + 1]`
-  };
-  /// The copies of an expert on a live rank.
-  struct copies {
-    std::int32_t rank;
-    std::int32_t count;
-  };
-  /// `[experts]`: the live ranks with copies of each expert, rising.
-  using targets = std::vector<std::vector<copies>>;
-
-  static std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
-  template <class From>
-  static std::int32_t size_of(From const& from) {
-    return static_cast<std::int32_t>(from.size());
-  }
-  static void append(array& to, array const& from) {
-    to.insert(to.end(), from.begin(), from.end());
-  }
-
-  /// Calls visit(rank, slot, expert) for every filled slot of a live rank.
-  template <class Visit>
-  void for_slots(slot_map const& map, Visit visit) const {
-    for (std::int32_t r = 0; r < size_of(ranks.speed); ++r) {
-      for (std::int32_t slot = map.begin[r]; slot < map.begin[r + 1]; ++slot) {
-        if (map.expert_of[slot] >= 0 && ranks.speed[at(r)] > 0) {
-          visit(r, slot, map.expert_of[slot]);
-        }
-      }
-    }
-  }
-
-  [[nodiscard]] targets collect_copies(slot_map const& map, index_t experts) const {
-    targets of_expert(at(experts));
-    for_slots(map, [&](std::int32_t r, std::int32_t, std::int32_t e) {
-      std::vector<copies>& of = of_expert[at(e)];
-      if (of.empty() || of.back().rank != r) {
-        of.push_back({r, 0});
-      }
-      ++of.back().count;
-    });
-    return of_expert;
-  }
-
-  /// Lists the experts without a target, and the experts with a single target by its rank.
-  void list_absent_and_homes(targets const& of_expert) {
-    std::vector<array> homes(ranks.speed.size());
-    for (std::int32_t e = 0; e < size_of(of_expert); ++e) {
-      auto const& of = of_expert[at(e)];
-      if (of.empty()) {
-        absent.push_back(e);
-      } else if (of.size() == 1) {
-        homes[at(of.front().rank)].push_back(e);
-      }
-    }
-    layer_absent.push_back(size_of(absent));
-    for (array const& of_rank : homes) {
-      append(home, of_rank);
-      home_begin.push_back(size_of(home));
-    }
-  }
-
-  /// Greedy coloring: each replicated expert gets the lowest color that no other expert on its
-  /// ranks has. Returns the experts of every color.
-  [[nodiscard]] std::vector<array> color_experts(targets const& of_expert) const {
-    std::vector<array> colors;
-    std::vector<std::vector<bool>> seen;  // `[colors, ranks]`
-    for (std::int32_t e = 0; e < size_of(of_expert); ++e) {
-      auto const& of = of_expert[at(e)];
-      if (of.size() < 2) {
-        continue;
-      }
-      std::size_t color = 0;
-      while (color < seen.size() && std::any_of(of.begin(), of.end(), [&](copies const& c) {
-               return seen[color][at(c.rank)];
-             })) {
-        ++color;
-      }
-      if (color == seen.size()) {
-        seen.emplace_back(ranks.speed.size(), false);
-        colors.emplace_back();
-      }
-      for (copies const& c : of) {
-        seen[color][at(c.rank)] = true;
-      }
-      colors[color].push_back(e);
-    }
-    return colors;
-  }
-
-  /// Lists the replicated experts and their targets by color, and the targets by rank. Returns
-  /// `[experts]`: the first target of every replicated expert, else -1.
-  array list_targets(std::vector<array> const& colors, targets const& of_expert) {
-    std::int32_t const first_target = size_of(target_rank);
-    array target_of(of_expert.size(), -1);
-    std::vector<array> of_rank(ranks.speed.size());
-    for (array const& color : colors) {
-      for (std::int32_t const e : color) {
-        target_of[at(e)] = size_of(target_rank);
-        for (copies const& c : of_expert[at(e)]) {
-          of_rank[at(c.rank)].push_back(size_of(target_rank));
-          target_rank.push_back(c.rank);
-          target_owner.push_back(size_of(expert));
-        }
-        expert.push_back(e);
-        target_begin.push_back(size_of(target_rank));
-      }
-      color_begin.push_back(size_of(expert));
-    }
-    layer_color.push_back(size_of(color_begin) - 1);
-    most_replicated = std::max<index_t>(most_replicated, size_of(expert) - layer_replicated.back());
-    most_targets = std::max<index_t>(most_targets, size_of(target_rank) - first_target);
-    layer_replicated.push_back(size_of(expert));
-    for (array const& one : of_rank) {
-      append(rank_target, one);
-      rank_begin.push_back(size_of(rank_target));
-    }
-    return target_of;
-  }
-
-  /// Writes `slot_source` and `slot_copies`, as `split_graph` describes them. `target_of` is the
-  /// result of `list_targets`.
-  void map_slots(slot_map const& map, targets const& of_expert, array const& target_of) {
-    std::size_t const row = slot_source.size();
-    slot_source.resize(row + at(map.slots), -1);
-    slot_copies.resize(row + at(map.slots), 1);
-    for_slots(map, [&](std::int32_t r, std::int32_t slot, std::int32_t e) {
-      auto const& of = of_expert[at(e)];
-      auto const c =
-          std::find_if(of.begin(), of.end(), [&](copies const& x) { return x.rank == r; });
-      slot_source[row + at(slot)] =
-          of.size() == 1 ? -2 - e : target_of[at(e)] + static_cast<std::int32_t>(c - of.begin());
-      auto const* const begin = map.expert_of + map.begin[r];
-      auto const* const here = map.expert_of + slot;
-      bool const is_first = std::find(begin, here, e) == here;
-      slot_copies[row + at(slot)] = is_first ? c->count : -c->count;
-    });
-  }
-
-  /// Calls visit(member of `split_graph`, its list) for all lists, in their order in `flat`.
-  template <class Visit>
-  void for_each(Visit visit) const {
-    visit(&split_graph::layer_replicated, layer_replicated);
-    visit(&split_graph::expert, expert);
-    visit(&split_graph::target_begin, target_begin);
-    visit(&split_graph::target_rank, target_rank);
-    visit(&split_graph::target_owner, target_owner);
-    visit(&split_graph::layer_color, layer_color);
-    visit(&split_graph::color_begin, color_begin);
-    visit(&split_graph::rank_begin, rank_begin);
-    visit(&split_graph::rank_target, rank_target);
-    visit(&split_graph::home_begin, home_begin);
-    visit(&split_graph::home, home);
-    visit(&split_graph::layer_absent, layer_absent);
-    visit(&split_graph::absent, absent);
-    visit(&split_graph::slot_source, slot_source);
-    visit(&split_graph::slot_copies, slot_copies);
-  }
-};
 
 /// Checks the shapes of the placement and the options that `minmax_lp` takes.
 inline void expect_minmax_lp_options(placement_ref const& placement,
@@ -258,6 +46,7 @@ inline void expect_minmax_lp_options(placement_ref const& placement,
   expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
   expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
                       placement.ranks);
+  expect_between(name, "options.max_slots", 0, 0x7fffffff, options.max_slots, "slots");
   expect_between(name, "options.max_iterations", 1, INT64_MAX, options.max_iterations,
                  "sweeps and paths");
   if (!(options.tolerance >= 0 && options.tolerance < 1)) {
@@ -265,20 +54,48 @@ inline void expect_minmax_lp_options(placement_ref const& placement,
   }
 }
 
-/// Checks and reads the placement and the ranks that `minmax_lp` takes, for the call `name`.
-/// Returns their graph.
-template <class Context>
-split_graph_arrays read_split_graph(Context const& context, placement_ref const& placement,
-                                    minmax_lp_options const& options, std::string_view name) {
-  expect_minmax_lp_options(placement, options, name);
-  split_graph_arrays arrays;
-  arrays.ranks = read_speeds(name, context, with_ranks_of(name, options.on, placement.ranks));
-  index_t const experts = placement.replica_count.extent(1);
-  host_slots const slots = read_slots(name, context, placement, experts);
-  for (index_t layer = 0; layer < placement.physical_to_logical.extent(0); ++layer) {
-    arrays.add_layer(slots.experts_of(layer), slots.slots, slots.begins_of(layer), experts);
+/// Checks the shapes of a placement that takes the place of layers of a prepared one, and of its
+/// ranks. Returns these; `on` may be null.
+inline rank_set expect_placement_update(std::string_view name, split_graph const& graph,
+                                        index_t layers, index_t first_layer,
+                                        placement_ref const& placement, rank_set const* on) {
+  auto const& map = placement.physical_to_logical;
+  expect_between(name, "first_layer", 0, layers - 1, first_layer, "as layer");
+  expect_between(name, "placement.physical_to_logical", 1, layers - first_layer, map.extent(0),
+                 "layers from first_layer on");
+  expect_between(name, "placement.physical_to_logical", 1, graph.slots, map.extent(1),
+                 "slots (those that the object has room for)");
+  expect_elements(name, "placement.physical_to_logical", map);
+  if (placement.replica_count.extent(1) != 0) {
+    expect_extent(name, "placement.replica_count", graph.experts, placement.replica_count.extent(1),
+                  "experts");
   }
-  return arrays;
+  expect_extent(name, "placement.ranks", graph.ranks, placement.ranks, "ranks");
+  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
+                      graph.ranks);
+  return on == nullptr ? rank_set{.ranks = graph.ranks}
+                       : with_ranks_of(name, *on, graph.ranks, "on");
+}
+
+/// Throws what `split_graph_body` refused in a layer. `ranks` is the name of the rank set, and
+/// `where` the words that follow the number of a rank.
+inline void throw_split_graph_fault(refused_value const& of, std::string const& ranks,
+                                    std::string const& where) {
+  throw_rank_fault(of, ranks, where);
+  throw_map_fault(of);
+}
+
+/// Throws for the first layer whose placement the last `update` refused.
+inline void expect_all_updated(std::string_view function,
+                               std::vector<problem_report> const& reports) {
+  index_t layer = 0;
+  for (problem_report const& report : reports) {
+    if (report.refused) {
+      refused_value const value{function, report, layer};
+      throw_split_graph_fault(value, "on", value.in_layer());
+    }
+    ++layer;
+  }
 }
 
 /// Throws if `minmax_lp` could not split a layer of the loads that `function` took as `argument`.
@@ -316,33 +133,85 @@ struct minmax_lp_pipeline {
   Context context;
   minmax_lp_options options;
   index_t layers;
-  double speed_unit = 1;  ///< divides levels: the speed of live ranks if it is equal, else 1
-  index_t live_ranks = 0;
-  split_graph graph{};
-  buffer<std::int32_t, Context> numbers;  ///< the lists of `graph`
-  buffer<double, Context> speeds;         ///< of `graph`
+  split_graph graph{};  ///< in `graph_memory`
+  slot_lists lists{};   ///< of every layer, likewise, if they are kept
+  buffer<std::byte, Context> graph_memory;
+  buffer<problem_report, Context> updates;  ///< `[layers]`: what the last update refused
   buffer<certificate, Context> certificates;
-  buffer<std::byte, Context> memory;  ///< scratch of `enqueue_solve`
+  buffer<std::byte, Context> memory;  ///< scratch of `enqueue_solve` and `enqueue_update`
 
+  /// Reads the placement, and waits until it has. `keeps_lists`: keeps the slots of every expert,
+  /// too.
   minmax_lp_pipeline(Context const& on, placement_ref const& placement,
-                     minmax_lp_options const& solving, std::string_view name = "minmax_lp")
+                     minmax_lp_options const& solving, std::string_view name = "minmax_lp",
+                     bool keeps_lists = false)
       : context(on), options(solving), layers(placement.physical_to_logical.extent(0)) {
-    split_graph_arrays const arrays = read_split_graph(context, placement, options, name);
-    speed_unit = arrays.ranks.equal_speeds ? arrays.ranks.fastest : 1;
-    live_ranks = arrays.ranks.live();
-    numbers = {context, arrays.flat()};
-    speeds = {context, arrays.ranks.speed};
+    expect_minmax_lp_options(placement, options, name);
+    rank_set const ranks = with_ranks_of(name, options.on, placement.ranks);
+    index_t const experts = placement.replica_count.extent(1);
+    index_t const slots = std::max(options.max_slots, placement.physical_to_logical.extent(1));
+    std::size_t bytes = bytes_taken_by<split_graph>(experts, placement.ranks, slots, layers);
+    if (keeps_lists) {
+      bytes += bytes_taken_by<slot_lists>(experts, slots, layers);
+    }
+    graph_memory = {context, static_cast<index_t>(bytes)};
+    scratch arrays(graph_memory.data());
+    graph = split_graph::in(arrays, experts, placement.ranks, slots, layers);
+    if (keeps_lists) {
+      lists = slot_lists::in(arrays, experts, slots, layers);
+    }
     certificates = {context, std::vector<certificate>(static_cast<std::size_t>(layers))};
-    graph = arrays.graph(numbers.data(), speeds.data(), placement.replica_count.extent(1),
-                         placement.physical_to_logical.extent(1));
+    updates = {context, layers};
+    launch(context, layers, update_body(0, placement, &ranks));
+    index_t layer = 0;
+    for (problem_report const& report : updates.read()) {
+      if (report.refused) {
+        throw_split_graph_fault({name, report, layer}, "options.on", "");
+      }
+      ++layer;
+    }
   }
 
-  /// Allocates for `enqueue_solve`. A system that runs the body in a launch of its own, such as
-  /// `lplb`, does not call it.
+  /// Allocates for `enqueue_solve` and `enqueue_update`. A system that runs the bodies in memory of
+  /// its own, such as `lplb`, does not call it.
   void allocate_scratch() {
     minmax_lp_body<matrix_ref<double const>> body{};
     body.graph = graph;
-    memory = {context, launch_bytes(context, layers, body)};
+    memory = {context, std::max(launch_bytes(context, layers, body), update_bytes())};
+  }
+  [[nodiscard]] index_t update_bytes() const {
+    return launch_bytes(context, layers, update_body(0, {}, nullptr));
+  }
+
+  /// Takes new placements of layers from `first_layer` on, whose shapes the caller has checked. A
+  /// null `on` leaves the ranks as they are.
+  void enqueue_update(index_t first_layer, placement_ref const& placement, rank_set const* on,
+                      std::byte* scratch_memory) {
+    launch(context, placement.physical_to_logical.extent(0),
+           update_body(first_layer, placement, on), scratch_memory);
+  }
+
+  /// Waits, and throws for the first slot or rank in which a placement differs from the one that
+  /// the graph was made from.
+  void expect_current(std::string_view name, placement_ref const& placement) const {
+    expect_placement_update(name, graph, layers, 0, placement, nullptr);
+    auto const& map = placement.physical_to_logical;
+    expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
+    std::vector<std::int32_t> const offsets = placement.rank_offsets.data != nullptr
+                                                  ? rows_on_host(context, placement.rank_offsets)
+                                                  : even_begins(layers, map.extent(1), graph.ranks);
+    expect_same(name, "placement.rank_offsets", "rank", graph.ranks + 1, offsets, graph.ranks + 1,
+                rows_on_host(context, rank_offsets()));
+    expect_same(name, "placement.physical_to_logical", "slot", map.extent(1),
+                rows_on_host(context, map), graph.slots,
+                rows_on_host(context, physical_to_logical()));
+  }
+
+  [[nodiscard]] matrix_ref<std::int32_t const> physical_to_logical() const {
+    return {graph.map, layers, graph.slots};
+  }
+  [[nodiscard]] matrix_ref<std::int32_t const> rank_offsets() const {
+    return {graph.rank_offsets, layers, graph.ranks + 1};
   }
 
   template <class Loads>
@@ -354,7 +223,6 @@ struct minmax_lp_pipeline {
             .tolerance = options.tolerance,
             .max_iterations = options.max_iterations,
             .lexicographic = options.objective == split_objective::lexicographic,
-            .speed_unit = speed_unit,
             .split = split,
             .certificates = {certificates.data(), layers},
             .bottleneck = outputs.bottleneck};
@@ -375,6 +243,36 @@ struct minmax_lp_pipeline {
 
   [[nodiscard]] vector_ref<certificate const> certificates_view() const {
     return {certificates.data(), layers};
+  }
+
+ private:
+  [[nodiscard]] split_graph_body update_body(index_t first_layer, placement_ref const& placement,
+                                             rank_set const* on) const {
+    index_t const slots = placement.physical_to_logical.extent(1);
+    return {.graph = graph,
+            .lists = lists,
+            .first_layer = first_layer,
+            .physical_to_logical = placement.physical_to_logical,
+            .ranges = {placement.rank_offsets, slots, graph.ranks},
+            .on = input_of(on),
+            .reports = updates.data()};
+  }
+
+  /// Throws for the first element of `given`, `[layers, columns]`, that differs from that of
+  /// `kept`, whose rows are longer.
+  void expect_same(std::string_view name, std::string_view argument, std::string_view column,
+                   index_t columns, std::vector<std::int32_t> const& given, index_t stride,
+                   std::vector<std::int32_t> const& kept) const {
+    for (index_t layer = 0; layer < layers; ++layer) {
+      for (index_t i = 0; i < columns; ++i) {
+        std::int32_t const own = kept[static_cast<std::size_t>(layer * stride + i)];
+        std::int32_t const got = given[static_cast<std::size_t>(layer * columns + i)];
+        if (own != got) {
+          fail(name, argument, text(own, ", as in the placement in use"),
+               text(got, " in layer ", layer, ", ", column, " ", i));
+        }
+      }
+    }
   }
 };
 

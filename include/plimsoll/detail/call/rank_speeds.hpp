@@ -35,11 +35,12 @@ struct rank_speeds {
   [[nodiscard]] index_t live() const {
     return std::count_if(speed.begin(), speed.end(), [](double one) { return one > 0; });
   }
-  /// Returns the levels of loads on these ranks, with `at` as for `units`.
-  [[nodiscard]] rank_levels levels(topology const& where, double const* at) const {
-    return {where, live(), units(at), fastest};
-  }
 };
+
+/// Returns what ranks get; null: they keep what they have.
+inline rank_input input_of(rank_set const* on) {
+  return on == nullptr ? rank_input{true, {}, {}} : rank_input{false, on->active, on->speeds};
+}
 
 /// Reads the liveness and the speeds of ranks and checks their values; the caller has checked the
 /// shapes.

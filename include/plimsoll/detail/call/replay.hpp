@@ -13,6 +13,7 @@
 #include <plimsoll/detail/call/minmax_lp.hpp>
 #include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
+#include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -104,12 +105,13 @@ void run_optimal_replay(std::string_view name, Context const& context, Loads con
   matrix_ref<double> const sums(of_steps.data(), plans * layers, steps);
   for (index_t plan = 0; plan < plans; ++plan) {
     rank_set const on{.ranks = placement.ranks, .active = active};
+    index_t const live = read_speeds(name, context, on).live();
     minmax_lp_pipeline<Context> lp(context, plan_of(placement, layers, plan),
                                    {.on = on, .tolerance = 0}, name);
     launch(context, steps * layers, lp.body_of_steps(loads, peaks.data()));
     launch(context, steps * layers,
-           split_balance_body<Loads>{loads, static_cast<double>(lp.live_ranks), peaks.data(),
-                                     plan * layers, sums});
+           split_balance_body<Loads>{loads, static_cast<double>(live), peaks.data(), plan * layers,
+                                     sums});
   }
   launch(context, plans * layers, replay_mean_body{sums, steps, layers, balancedness});
   synchronize(context);

@@ -3,6 +3,7 @@
 /// Messages about refused ranks and nodes.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include <plimsoll/config.hpp>
@@ -14,9 +15,29 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Throws for a live rank that is far slower than the fastest rank.
 [[noreturn]] inline void fail_relative_speed(std::string_view function, std::string_view argument,
-                                             double speed, index_t rank, double fastest) {
+                                             double speed, index_t rank, double fastest,
+                                             std::string_view where = {}) {
   fail(function, argument, "speeds of live ranks from 2^-16 of the fastest to the fastest",
-       text(speed, " for rank ", rank, ", where the fastest has ", fastest));
+       text(speed, " for rank ", rank, ", where the fastest has ", fastest, where));
+}
+
+/// Throws what `rank_input` refused. `ranks` is the name of the rank set, and `where` the words
+/// that follow the number of a rank.
+inline void throw_rank_fault(refused_value const& of, std::string const& ranks,
+                             std::string const& where = {}) {
+  fault const& found = of.found();
+  switch (found.kind) {
+    case fault_kind::no_rank:
+      of.fail(ranks + ".active", "at least 1 live rank", "0" + where);
+    case fault_kind::speed:
+      of.fail(ranks + ".speeds", "values from 2^-64 to 2^64",
+              text(found.got, " for rank ", found.where, where));
+    case fault_kind::relative_speed:
+      fail_relative_speed(of.function, ranks + ".speeds", found.got, found.where,
+                          of.report.result.value, where);
+    default:
+      break;
+  }
 }
 
 inline void throw_topology_fault(refused_value const& of) {

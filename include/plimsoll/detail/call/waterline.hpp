@@ -18,10 +18,12 @@
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/call/slots.hpp>
+#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/common/rank_levels.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/phases.hpp>
+#include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/error.hpp>
@@ -54,52 +56,39 @@ inline void expect_waterline_options(std::string_view function, waterline_option
   }
 }
 
-/// Speeds of the ranks of a `waterline`, and tables of its slots.
-struct waterline_tables {
-  rank_speeds speeds;
-  std::vector<std::int32_t> rank_of;      ///< `[slots]`: -1 for a slot of no rank
-  std::vector<std::int32_t> shared_slot;  ///< `[ranks]`: the shared expert's slot on each rank
-};
+/// Checks the shape of the first slots of ranks and returns the ranges of slots; no offsets spread
+/// slots evenly.
+inline slot_ranges waterline_ranges(std::string_view function, std::string_view argument,
+                                    vector_ref<std::int32_t const> const& rank_offsets,
+                                    index_t slots, index_t ranks) {
+  if (!is_given(function, argument, rank_offsets)) {
+    return {{}, slots, ranks};
+  }
+  expect_extent(function, argument, ranks + 1, rank_offsets.extent(0), "offsets (ranks + 1)");
+  matrix_ref<std::int32_t const> row(rank_offsets.data, 1, ranks + 1);
+  row.strides[1] = rank_offsets.stride(0);
+  return {row, slots, ranks};
+}
 
-/// Reads and checks the speeds and offsets of options that `expect_waterline_options` has accepted.
-template <class Context>
-waterline_tables read_waterline_tables(std::string_view function, Context const& context,
-                                       waterline_options const& options) {
-  index_t const ranks = options.on.ranks;
-  waterline_tables result{read_speeds(function, context, options.on), {}, {}};
-  rank_speeds const& speeds = result.speeds;
-  index_t const live = speeds.live();
-  if (options.literal && !(speeds.equal_speeds && live == ranks)) {
-    fail(function, "options.literal", "false unless all ranks are live and equal",
-         live < ranks ? "true with a dead rank" : "true with unequal speeds");
+/// Throws what `waterline_tables_body` refused. `options` is the prefix of the arguments, and
+/// `slots` the argument that gives a rank no slot.
+inline void throw_waterline_tables_fault(refused_value const& of, std::string const& options,
+                                         std::string_view slots) {
+  fault const& found = of.found();
+  throw_rank_fault(of, options + "on");
+  switch (found.kind) {
+    case fault_kind::unequal_ranks:
+      of.fail("options.literal", "false unless all ranks are live and equal",
+              found.got < static_cast<double>(found.also) ? "true with a dead rank"
+                                                          : "true with unequal speeds");
+    case fault_kind::rank_offsets:
+      of.fail(options + "rank_offsets", "offsets that rise from 0 to at most the number of slots",
+              text(found.also, " and ", found.got, " for rank ", found.where));
+    case fault_kind::empty_rank:
+      of.fail(slots, "at least 1 slot for every live rank", text("0 for rank ", found.where));
+    default:
+      break;
   }
-  bool const given = is_given(function, "options.rank_offsets", options.rank_offsets);
-  if (given) {
-    expect_extent(function, "options.rank_offsets", ranks + 1, options.rank_offsets.extent(0),
-                  "offsets (ranks + 1)");
-  }
-  std::vector<std::int32_t> const begins =
-      given ? on_host(context, options.rank_offsets) : even_begins(1, options.slots, ranks);
-  result.rank_of.assign(static_cast<std::size_t>(options.slots), -1);
-  for (index_t r = 0; r < ranks; ++r) {
-    auto const at = static_cast<std::size_t>(r);
-    std::int32_t const begin = begins[at];
-    std::int32_t const end = begins[at + 1];
-    std::string const of_rank = text(" for rank ", r);
-    if (!is_slot_range(begins.data(), r, options.slots)) {
-      fail(function, "options.rank_offsets",
-           "offsets that rise from 0 to at most the number of slots",
-           text(begin, " and ", end, of_rank));
-    }
-    if (begin == end && speeds.speed[at] > 0) {
-      fail(function, given ? "options.rank_offsets" : "options.slots",
-           "at least 1 slot for every live rank", text("0", of_rank));
-    }
-    std::fill(result.rank_of.begin() + begin, result.rank_of.begin() + end,
-              static_cast<std::int32_t>(r));
-    result.shared_slot.push_back(end + static_cast<std::int32_t>(r));
-  }
-  return result;
 }
 
 template <class Ids>
@@ -206,25 +195,66 @@ class waterline_pipeline {
       : context_(context), options_(options) {
     constexpr char const* name = "waterline";
     expect_waterline_options(name, options);
-    auto const tables = read_waterline_tables(name, context, options);
-    speeds_ = {context, tables.speeds.speed};
-    ranks_ = tables.speeds.levels(
-        {.ranges = {{}, options.slots, options.on.ranks}, .nodes = options.on.nodes},
-        speeds_.data());
-    rank_of_ = {context, tables.rank_of};
-    shared_slot_ = {context, tables.shared_slot};
+    bool const given = options.rank_offsets.data != nullptr;
+    slot_ranges const ranges = waterline_ranges(name, "options.rank_offsets", options.rank_offsets,
+                                                options.slots, options.on.ranks);
+    index_t const ranks = options.on.ranks;
+    tables_memory_ = {context,
+                      static_cast<index_t>(bytes_taken_by<waterline_tables>(ranks, options.slots))};
+    scratch memory(tables_memory_.data());
+    tables_ = waterline_tables::in(memory, ranks, options.slots);
+    ranks_ = {{.ranges = {{}, options.slots, ranks}, .nodes = options.on.nodes},
+              tables_.speed,
+              tables_.numbers};
     take_memory();
+    enqueue_update(ranges, &options.on);
+    throw_waterline_tables_fault({name, last_update()}, "options.",
+                                 given ? "options.rank_offsets" : "options.slots");
   }
 
   [[nodiscard]] Context const& context() const { return context_; }
   [[nodiscard]] waterline_options const& options() const { return options_; }
   [[nodiscard]] vector_ref<waterline_report> report() const { return {arrays_.report, 1}; }
   /// Waits for the context's work and throws what the last calls refused.
-  void check(std::string_view function) const {
+  void check(std::string_view function, std::string_view update) const {
+    throw_waterline_tables_fault({update, last_update()}, "", "rank_offsets");
     throw_waterline_fault(function, on_host(context_, report()).front());
   }
   [[nodiscard]] vector_ref<std::int64_t const> slack() const {
     return {arrays_.line.slack, options_.on.ranks};
+  }
+
+  /// Takes other slots of ranks; a null `on` leaves liveness and speeds as they are.
+  void update(std::string_view function, vector_ref<std::int32_t const> const& rank_offsets,
+              rank_set const* on) {
+    slot_ranges const ranges =
+        waterline_ranges(function, "rank_offsets", rank_offsets, options_.slots, options_.on.ranks);
+    if (on == nullptr) {
+      enqueue_update(ranges, nullptr);
+    } else {
+      rank_set const ranks = with_ranks_of(function, *on, options_.on.ranks, "on");
+      enqueue_update(ranges, &ranks);
+    }
+  }
+  /// Waits, and throws for the first rank whose slots are not the ones in use.
+  void expect_current(std::string_view function,
+                      vector_ref<std::int32_t const> const& rank_offsets) const {
+    index_t const ranks = options_.on.ranks;
+    slot_ranges const ranges =
+        waterline_ranges(function, "rank_offsets", rank_offsets, options_.slots, ranks);
+    std::vector<std::int32_t> const begins = ranges.offsets.data != nullptr
+                                                 ? on_host(context_, rank_offsets)
+                                                 : even_begins(1, options_.slots, ranks);
+    std::vector<std::int32_t> const shared =
+        on_host(context_, vector_ref<std::int32_t const>(tables_.shared_slot, ranks));
+    for (std::int32_t r = -1; r < ranks; ++r) {
+      std::int32_t const end = r < 0 ? 0 : shared[static_cast<std::size_t>(r)] - r;
+      std::int32_t const got = begins[static_cast<std::size_t>(r + 1)];
+      if (got != end) {
+        fail(function, "rank_offsets", text(end, ", as in the slots in use"),
+             text(got, " at ", r + 1));
+      }
+    }
   }
 
   template <class Id>
@@ -272,7 +302,7 @@ class waterline_pipeline {
 
   template <class Id>
   [[nodiscard]] waterline_rows<Id> rows_of(matrix_ref<Id const> const& ids) const {
-    return {ids, rank_of_.data(), options_.slots};
+    return {ids, tables_.rank_of, options_.slots};
   }
   template <class Id>
   [[nodiscard]] waterline_count_body<Id> count_body(matrix_ref<Id const> const& ids, index_t source,
@@ -300,7 +330,7 @@ class waterline_pipeline {
             .odd_counts = counts.odd_rounds,
             .proposal = arrays_.proposal,
             .rows = rows_of(topk_ids),
-            .shared_slot = shared_slot_.data(),
+            .shared_slot = tables_.shared_slot,
             .shared_weight = options_.weight,
             .weights = batch.weights,
             .out_ids = ids,
@@ -313,6 +343,17 @@ class waterline_pipeline {
             .one_launch = false};
   }
 
+  void enqueue_update(slot_ranges const& ranges, rank_set const* on) {
+    launch(
+        context_, 1,
+        waterline_tables_body{tables_, ranges, input_of(on), options_.literal, arrays_.line.state},
+        scratch_.data());
+  }
+  /// Waits for the context's work.
+  [[nodiscard]] problem_report last_update() const {
+    return on_host(context_, vector_ref<problem_report const>(tables_.update, 1)).front();
+  }
+
   template <class Body>
   void run(Body const& body) const {
     launch(context_, body.problems(), body, scratch_.data());
@@ -321,9 +362,8 @@ class waterline_pipeline {
   Context context_;
   waterline_options options_;
   rank_levels ranks_{};
-  buffer<double, Context> speeds_;
-  buffer<std::int32_t, Context> rank_of_;
-  buffer<std::int32_t, Context> shared_slot_;
+  waterline_tables tables_{};
+  buffer<std::byte, Context> tables_memory_;
   buffer<std::byte, Context> bytes_;
   buffer<std::byte, Context> scratch_;
   waterline_arrays arrays_{};
