@@ -208,7 +208,7 @@ class even_split {
 
   [[nodiscard]] PLIMSOLL_HD std::int64_t begin(std::int64_t i) const {
     auto const part = static_cast<std::uint32_t>(i);
-    return std::int64_t{part} * whole_ + by_parts_.quotient(part * rest_);
+    return std::int64_t{part} * whole_ + by_parts_.quotient(std::uint32_t{part * rest_});
   }
   /// Returns x / parts, for x below 2^32.
   [[nodiscard]] PLIMSOLL_HD std::int64_t over_parts(std::int64_t x) const {

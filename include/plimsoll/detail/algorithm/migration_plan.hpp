@@ -157,7 +157,7 @@ struct migration_map_body {
     auto const row = row_of(map, plan);
     team.for_each(slots, [=](index_t slot) { row[slot] = given(of.layer, slot); });
     // A slot that is emptied may get an expert later, so that changes keep their order.
-    path_change const* const made = changes + of.layer * 2 * slots;
+    path_change const* const made = changes + 2 * slots * of.layer;
     team.single([=] {
       for (index_t i = 0; i < of.changes; ++i) {
         row[made[i].slot] = made[i].expert;

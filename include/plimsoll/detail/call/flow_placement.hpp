@@ -70,6 +70,7 @@ inline void throw_flow_fault(refused_value const& of) {
 /// Returns the reports, which the body writes as certificates.
 inline std::vector<flow_placement_report> flow_reports(std::vector<certificate> const& written) {
   std::vector<flow_placement_report> result;
+  result.reserve(written.size());
   for (certificate const& one : written) {
     result.push_back({one.work, static_cast<index_t>(one.value)});
   }

@@ -53,6 +53,7 @@ inline relabelings relabelings_in(migration_pair const& pair, index_t groups, bo
 
 inline std::vector<slot_changes> changes_of(std::vector<certificate> const& counted) {
   std::vector<slot_changes> result;
+  result.reserve(counted.size());
   for (certificate const& one : counted) {
     result.push_back({static_cast<index_t>(one.value), one.work});
   }

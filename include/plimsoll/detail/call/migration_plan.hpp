@@ -324,6 +324,7 @@ class migration_planner {
   void write(std::vector<plan_option> const& chosen, matrix_ref<std::int32_t> const& map,
              matrix_ref<std::int32_t> const& counts) {
     std::vector<compared_plan> list;
+    list.reserve(chosen.size());
     for (plan_option const& one : chosen) {
       list.push_back(one.plan);
     }
