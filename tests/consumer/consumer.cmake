@@ -199,7 +199,7 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies;plimsoll_plan_experts;plimsoll_tvm_ffi" SKIP_REGULAR_EXPRESSION "skipped: ")
 
   # Every other folder gives a program without required arguments.
-  set(special plan_experts make_loads spill_step split_step thrust_pipeline profile_ranks torch_ops tvm_ffi)
+  set(special spill_step split_step thrust_pipeline torch_ops tvm_ffi)
   file(GLOB lists CONFIGURE_DEPENDS ${examples}/*/CMakeLists.txt)
   foreach(list IN LISTS lists)
     cmake_path(GET list PARENT_PATH folder)

@@ -11,7 +11,7 @@ cp "$tables/compile_times" tables/of
 touch include/plimsoll/{a,systems/b}.hpp include/plimsoll/execution/c.cuh
 # Every file includes 10000 lines of Plimsoll and 20000 others.
 { echo "# 1 \"$folder/include/plimsoll/a.hpp\" 1"; seq 10000; echo '# 1 "/usr/include/vector" 1 3'; seq 20000; } >lines
-printf '%s\n' '#!/bin/sh' 'case $* in *-E*) cat lines ;; *) echo ", V$VERSION" ;; esac' | tee g++ >nvcc
+printf '%s\n' '#!/bin/sh' 'case $* in *-E*) cat >/dev/null; cat lines ;; *) echo ", V$VERSION" ;; esac' | tee g++ >nvcc
 chmod +x g++ nvcc
 export PATH=$folder:$PATH CUDACXX=nvcc VERSION=1
 
