@@ -436,10 +436,9 @@ class least_loaded_pipeline {
     other.home_rank = home_rank;
     std::vector<double> const speeds =
         on_host(context_, vector_ref<double const>(homes_.homes.speed, options_.on.ranks));
-    std::vector<std::uint8_t> lives;
-    for (double const speed : speeds) {
-      lives.push_back(speed > 0);
-    }
+    std::vector<std::uint8_t> lives(speeds.size());
+    std::transform(speeds.begin(), speeds.end(), lives.begin(),
+                   [](double speed) { return static_cast<std::uint8_t>(speed > 0); });
     buffer<std::uint8_t, Context> const active(context_, lives);
     other.on = rank_set{.ranks = options_.on.ranks};
     other.on.active = {active.data(), options_.on.ranks};

@@ -249,7 +249,7 @@ class waterline_pipeline {
         on_host(context_, vector_ref<std::int32_t const>(tables_.shared_slot, ranks));
     for (std::int32_t r = -1; r < ranks; ++r) {
       std::int32_t const end = r < 0 ? 0 : shared[static_cast<std::size_t>(r)] - r;
-      std::int32_t const got = begins[static_cast<std::size_t>(r + 1)];
+      std::int32_t const got = begins[static_cast<std::size_t>(r) + 1];
       if (got != end) {
         fail(function, "rank_offsets", text(end, ", as in the slots in use"),
              text(got, " at ", r + 1));
