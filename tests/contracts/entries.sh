@@ -31,13 +31,18 @@ for header in include/plimsoll/*.hpp include/plimsoll/systems/*.hpp; do
   grep -qxF "#include \"samples/$name.hpp\"" tests/samples/all.hpp ||
     complain "tests/samples/all.hpp does not include samples/$name.hpp"
   grep -qxF "PLIMSOLL_SAMPLE($name);" "$sample" || complain "$sample lacks PLIMSOLL_SAMPLE($name);"
-  # Calls are named where they check their arguments: PLIMSOLL_LOADS(2, "place", ...), name = "place".
   while read -r call; do
     tr -d '\n' <"$sample" | grep -qE "run\.(call|of_step|prepare|work)\( *\"$call\"" ||
       complain "$sample does not call $call"
-  done < <(tr '\n' ' ' <"$header" |
-    grep -oE '(\bPLIMSOLL_[A-Z_]+\( *("[^"]*", *|[a-z_0-9]+, *)?[0-9], *|\bname = )"[a-z_0-9:]+"' |
-    sed -E 's/.*"([^"]+)"$/\1/' | sort -u)
+  done < <({
+    # Calls are named where they check their arguments: PLIMSOLL_LOADS(2, "place", ...), name = "place".
+    tr '\n' ' ' <"$header" |
+      grep -oE '(\bPLIMSOLL_[A-Z_]+\( *("[^"]*", *|[a-z_0-9]+, *)?[0-9], *|\bname = )"[a-z_0-9:]+"' |
+      sed -E 's/.*"([^"]+)"$/\1/'
+    # Members that change an object.
+    awk '/^class [a-z_]+/ { class = $2 } /^ private:/ { class = "" } /^ public:/ { class = class ? class : last }
+      class && /^  void [a-z_]+\(/ && !/\) const/ { split($2, part, "("); print class "::" part[1] }' "$header"
+  } | sort -u)
 done
 for sample in tests/samples/*.hpp; do
   name=$(basename "$sample" .hpp)

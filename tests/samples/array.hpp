@@ -19,8 +19,10 @@ void sample_array(Run& run) {
   });
   run.expect(placement.physical_to_logical.view(), {0, 1, 0, 1});
   run.expect(placement.rank_offsets.view(), {0, 2, 4});
-  auto const zeros = run.call("zeros", [&] { return plimsoll::zeros<double>(run.policy, 2, 1); });
+  auto zeros = run.call("zeros", [&] { return plimsoll::zeros<double>(run.policy, 2, 1); });
   run.expect(zeros.view(), {0, 0});
+  run.call("array::assign", [&] { zeros.assign(reals{3, 5}); });
+  run.expect(zeros.view(), {3, 5});
 }
 PLIMSOLL_SAMPLE(array);
 

@@ -27,6 +27,9 @@ void sample_least_loaded(Run& run) {
                                                .min_chunk = 1,
                                                .max_token_copies = 4});
   });
+  run.work("least_loaded::update", [&] {
+    planner.update(run.ids("home_rank", home_rank), run.ranks("on", 2, {.of_placement = true}));
+  });
   run.work("least_loaded::plan", [&] { planner.plan(run.in("loads", loads)); });
   run.work("least_loaded::add_up", [&] { planner.add_up(run("counts", counts)); });
   run.work("least_loaded::plan", [&] { planner.plan(); });

@@ -23,6 +23,10 @@ void sample_llep(Run& run) {
                                                       .min_chunk = 1,
                                                       .max_token_copies = 4}});
   });
+  auto const home_rank = run.array(ints{0, 1}, 2);
+  run.work("llep::update", [&] {
+    step.update(run.ids("home_rank", home_rank), run.ranks("on", 2, {.of_placement = true}));
+  });
   run.work("llep::count", [&] { step.count(run.ids("topk_ids", ids)); });
   run.write(step.counts(), {4, 0, 0, 0});  // the all-gather
   run.work("llep::plan", [&] { step.plan(); });

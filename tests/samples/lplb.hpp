@@ -19,6 +19,10 @@ void sample_lplb(Run& run) {
     return plimsoll::lplb(run.policy, placement("placement", placement_arrays::map_and_offsets),
                           {.max_token_copies = 8});
   });
+  run.work("lplb::update", [&] {
+    planner.update(0, placement("placement", placement_arrays::map_and_offsets),
+                   run.ranks("on", 2, {.of_placement = true}));
+  });
   run.work("lplb::plan", [&] { planner.plan(run.in("counts", counts)); });
   run.expect(planner.certificates().extent(0), 1);
   run.work("lplb::dispatch", [&] {

@@ -20,6 +20,10 @@ void sample_minmax_lp(Run& run) {
                                placement("placement", placement_arrays::map_and_offsets),
                                {.on = run.ranks("options.on", 2, {.of_placement = true})});
   });
+  run.work("minmax_lp::update", [&] {
+    solver.update(0, placement("placement", placement_arrays::map_and_offsets),
+                  run.ranks("on", 2, {.of_placement = true}));
+  });
   run.work("minmax_lp::solve", [&] {
     solver.solve(run.in("loads", loads), {.base_load = run("inputs.base_load", base)},
                  run("split", split), {.bottleneck = run("outputs.bottleneck", bottleneck)});

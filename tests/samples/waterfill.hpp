@@ -19,6 +19,10 @@ void sample_waterfill(Run& run) {
                   .top_k = 1,
                   .max_tokens = 4}});
   });
+  auto const offsets = run.array(ints{0, 2, 4}, 3);
+  run.work("waterfill::update", [&] {
+    fill.update(run("rank_offsets", offsets), run.ranks("on", 2, {.of_placement = true}));
+  });
   run.work("waterfill::count", [&] { fill.count(run.ids("topk_ids", ids)); });
   run.work("waterfill::fill", [&] { fill.fill(run.ids("topk_ids", ids), {}, run("ids", out)); });
   run.expect(fill.report().extent(0), 1);

@@ -20,6 +20,10 @@ void sample_waterline(Run& run) {
     return plimsoll::waterline(
         run.policy, {.on = run.ranks("options.on", 2), .slots = 4, .top_k = 1, .max_tokens = 4});
   });
+  auto const offsets = run.array(ints{0, 2, 4}, 3);
+  run.work("waterline::update", [&] {
+    line.update(run("rank_offsets", offsets), run.ranks("on", 2, {.of_placement = true}));
+  });
   run.work("waterline::count",
            [&] { line.count(run.ids("topk_ids", ids), 0, run("loads", loads)); });
   run.work("waterline::plan", [&] { line.plan(run("loads", loads), 0); });

@@ -129,31 +129,43 @@ inline index_t import_limit(least_loaded_options const& options) {
                                  options.max_import_bytes / options.expert_bytes);
 }
 
-/// Returns the body that lists the homes of experts, with the shapes of the residents checked:
-/// `slots` names the argument with slots, `home_rank` the one with a rank for each expert. At most
-/// one is given; with neither, ranks hold blocks of experts.
-inline spill_homes_body homes_body(std::string_view function, std::string const& slots_argument,
-                                   placement_ref const& residents, std::string const& home_argument,
+/// Names of the arguments with the homes of experts: whole names, so that a call that refuses nothing
+/// allocates nothing for them.
+struct homes_arguments {
+  std::string_view home_rank;
+  std::string_view residents;
+  std::string_view map;
+  std::string_view ranks;
+  std::string_view rank_offsets;
+};
+inline constexpr homes_arguments homes_of_options{
+    "options.home_rank", "options.residents", "options.residents.physical_to_logical",
+    "options.residents.ranks", "options.residents.rank_offsets"};
+inline constexpr homes_arguments homes_of_update{"home_rank", "residents",
+                                                 "residents.physical_to_logical", "residents.ranks",
+                                                 "residents.rank_offsets"};
+
+/// Returns the body that lists the homes of experts, with the shapes of the residents checked. Slots or
+/// a rank for each expert are given, at most one of them; with neither, ranks hold blocks of experts.
+inline spill_homes_body homes_body(std::string_view function, homes_arguments const& names,
+                                   placement_ref const& residents,
                                    vector_ref<std::int32_t const> const& home_rank,
                                    spill_homes const& homes, index_t ranks, rank_set const* on) {
   spill_homes_body body{homes, {}, {}, {{}, homes.experts, ranks}, input_of(on)};
   auto const& map = residents.physical_to_logical;
-  bool const has_slots = is_given(function, slots_argument + ".physical_to_logical", map);
+  bool const has_slots = is_given(function, names.map, map);
   if (has_slots && home_rank.data != nullptr) {
-    fail(function, home_argument, text("none if ", slots_argument, " is given"), "both");
+    fail(function, names.home_rank, text("none if ", names.residents, " is given"), "both");
   }
   if (has_slots) {
-    expect_extent(function, slots_argument + ".physical_to_logical", 1, map.extent(0), "layers");
-    expect_between(function, slots_argument + ".physical_to_logical", 1, homes.slots, map.extent(1),
-                   "slots");
-    expect_extent(function, slots_argument + ".ranks", ranks, residents.ranks,
-                  "ranks (options.on.ranks)");
-    expect_rank_offsets(function, slots_argument + ".rank_offsets", residents.rank_offsets, 1,
-                        ranks);
+    expect_extent(function, names.map, 1, map.extent(0), "layers");
+    expect_between(function, names.map, 1, homes.slots, map.extent(1), "slots");
+    expect_extent(function, names.ranks, ranks, residents.ranks, "ranks (options.on.ranks)");
+    expect_rank_offsets(function, names.rank_offsets, residents.rank_offsets, 1, ranks);
     body.physical_to_logical = map;
     body.ranges = {residents.rank_offsets, map.extent(1), ranks};
-  } else if (is_given(function, home_argument, home_rank)) {
-    expect_extent(function, home_argument, homes.experts, home_rank.extent(0), "experts");
+  } else if (is_given(function, names.home_rank, home_rank)) {
+    expect_extent(function, names.home_rank, homes.experts, home_rank.extent(0), "experts");
     body.home_rank = home_rank;
   }
   return body;
@@ -196,8 +208,8 @@ struct prepared_homes {
     scratch arrays(memory.data());
     homes = spill_homes::in(arrays, options.experts, ranks, slots);
     launch(context, 1,
-           homes_body(name, "options.residents", options.residents, "options.home_rank",
-                      options.home_rank, homes, ranks, &options.on));
+           homes_body(name, homes_of_options, options.residents, options.home_rank, homes, ranks,
+                      &options.on));
     bool const has_slots = options.residents.physical_to_logical.data != nullptr;
     throw_homes_fault({name, last_update()}, "options.on",
                       has_slots ? "options.residents" : "options.home_rank");
@@ -424,7 +436,7 @@ class least_loaded_pipeline {
     if (on != nullptr) {
       ranks = with_ranks_of(function, *on, options_.on.ranks, "on");
     }
-    run(1, homes_body(function, "residents", residents, "home_rank", home_rank, homes_.homes,
+    run(1, homes_body(function, homes_of_update, residents, home_rank, homes_.homes,
                       options_.on.ranks, on == nullptr ? nullptr : &ranks));
   }
   /// Waits, and throws for the first expert whose homes are not the ones in use.
@@ -528,7 +540,8 @@ class least_loaded_pipeline {
       bytes = std::max(bytes, launch_bytes(context_, problems, body));
     };
     reserve(1, plan_body(loads()));
-    reserve(1, homes_body(name, "", {}, "", {}, homes_.homes, options_.on.ranks, nullptr));
+    reserve(1,
+            homes_body(name, homes_of_options, {}, {}, homes_.homes, options_.on.ranks, nullptr));
     reserve(options_.on.ranks, exchange_body{arrays_.routes});
     reserve(options_.on.ranks, arrange_rows_body<std::int64_t>{arrays_.routes, 0, {}, {}});
     auto const tokens = tokens_body<std::int64_t, std::int64_t>(
