@@ -129,8 +129,8 @@ inline index_t import_limit(least_loaded_options const& options) {
                                  options.max_import_bytes / options.expert_bytes);
 }
 
-/// Names of the arguments with the homes of experts: whole names, so that a call that refuses nothing
-/// allocates nothing for them.
+/// Names of the arguments with the homes of experts: whole names, so that a call that refuses
+/// nothing allocates nothing for them.
 struct homes_arguments {
   std::string_view home_rank;
   std::string_view residents;
@@ -145,8 +145,9 @@ inline constexpr homes_arguments homes_of_update{"home_rank", "residents",
                                                  "residents.physical_to_logical", "residents.ranks",
                                                  "residents.rank_offsets"};
 
-/// Returns the body that lists the homes of experts, with the shapes of the residents checked. Slots or
-/// a rank for each expert are given, at most one of them; with neither, ranks hold blocks of experts.
+/// Returns the body that lists the homes of experts, with the shapes of the residents checked.
+/// Slots or a rank for each expert are given, at most one of them; with neither, ranks hold blocks
+/// of experts.
 inline spill_homes_body homes_body(std::string_view function, homes_arguments const& names,
                                    placement_ref const& residents,
                                    vector_ref<std::int32_t const> const& home_rank,
