@@ -504,7 +504,7 @@ case_report_in_browser() {
 
 # The README shows the output of its commands.
 case_readme() {
-  local root=$expected/../../..
+  local root=$expected/../../../..
   loads --steps 8 --layers 58 --experts 256 --seed 1 --output loads.npy >/dev/null
   table loads.npy --layer-ids 3: --model-layers 61 --ranks 64 --slots 320 --format sglang \
     --output plan.json --report report.html --json result.json
