@@ -265,7 +265,7 @@ TEST_CASE("prepared objects: check waits and throws what was refused: waterline 
   auto const refused_by = [](auto const& object) {
     on_the_stream.waits = 0;
     std::string const message = plimsoll_test::refusal_of([&] { object.check(); });
-    CHECK(on_the_stream.waits == 1);
+    CHECK(on_the_stream.waits == 2);  // the reports of the update and of the step
     return message;
   };
   plimsoll::waterline line(on_stream,
