@@ -333,8 +333,6 @@ PLIMSOLL_TEST_CASE("least_loaded: counts of another step than the plan's", P,
   }
 }
 
-namespace least_loaded_support {
-
 /// The homes of experts and their ranks: slots with offsets, or a rank for each expert.
 struct homes_of_experts {
   ints slots;
@@ -527,8 +525,6 @@ void check_updates(std::uint64_t seed, RunOf const& run_of) {
           }) == "no error");
   }
 }
-
-}  // namespace least_loaded_support
 
 PLIMSOLL_TEST_CASE("least_loaded: updated objects plan as new ones do", P,
                    PLIMSOLL_PREPARED_POLICIES) {

@@ -258,8 +258,6 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
         "lplb::plan: counts: expected 1 layers, got 0");
 }
 
-namespace lplb_support {
-
 /// What a planner has for one layer, as numbers.
 struct planned_layer {
   std::vector<double> split;
@@ -380,8 +378,6 @@ void check_updates(std::uint64_t seed, RunOf const& run_of) {
     check_current(planner, model, "lplb");
   }
 }
-
-}  // namespace lplb_support
 
 PLIMSOLL_TEST_CASE("lplb: updated objects plan as new ones do", P, PLIMSOLL_PREPARED_POLICIES) {
   std::uint64_t const sequences = array_in<int, P>::on_device ? 3 : cases_of(60);

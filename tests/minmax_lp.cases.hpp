@@ -460,8 +460,6 @@ PLIMSOLL_TEST_CASE("minmax_lp: errors", P, PLIMSOLL_PREPARED_POLICIES) {
         }) == "minmax_lp::solve: outputs.bottleneck: expected 1 layers, got 2");
 }
 
-namespace minmax_lp_support {
-
 /// Takes random placements one after the other and compares each split with that of new objects,
 /// one for each layer. `run_of(step)` returns a function that repeats `step`: itself, or a replay
 /// of its CUDA graph.
@@ -543,8 +541,6 @@ void check_updates(std::uint64_t seed, RunOf const& run_of) {
     check_current(lp, model, "minmax_lp");
   }
 }
-
-}  // namespace minmax_lp_support
 
 PLIMSOLL_TEST_CASE("minmax_lp: updated objects split as new ones do", P,
                    PLIMSOLL_PREPARED_POLICIES) {

@@ -254,8 +254,6 @@ PLIMSOLL_TEST_CASE("waterline: refuses invalid loads", P, PLIMSOLL_PREPARED_POLI
   }
 }
 
-namespace waterline_support {
-
 /// The slots, liveness and speeds of ranks.
 struct slots_of_ranks {
   ints offsets;  ///< [ranks + 1] or empty
@@ -396,8 +394,6 @@ void check_updates(std::uint64_t seed, RunOf const& run_of) {
     CHECK(refusal_of([&] { line.expect_current(given.rank_offsets()); }) == "no error");
   }
 }
-
-}  // namespace waterline_support
 
 PLIMSOLL_TEST_CASE("waterline: updated objects fill as new ones do", P,
                    PLIMSOLL_PREPARED_POLICIES) {

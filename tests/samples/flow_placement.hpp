@@ -30,7 +30,7 @@ void sample_flow_placement(Run& run) {
   small_placement placement(run);
   auto const bound = run.call("certify", [&] {
     return plimsoll::certify(run.policy, run.in("loads", loads),
-                             placement("placement", placement_arrays::map_and_offsets),
+                             placement("placement", placement_parts::map_and_offsets),
                              {.on = run.ranks("options.on", 2, {.of_placement = true})});
   });
   run.expect(bound[0].value, 4.0);

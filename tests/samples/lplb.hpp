@@ -16,11 +16,11 @@ void sample_lplb(Run& run) {
   auto const slots = run.array(ints{9, 9}, 2, 1);
   auto const counted = run.array(std::vector<plimsoll::dispatch_counters>(1), 1);
   auto planner = run.prepare("lplb", [&] {
-    return plimsoll::lplb(run.policy, placement("placement", placement_arrays::map_and_offsets),
+    return plimsoll::lplb(run.policy, placement("placement", placement_parts::map_and_offsets),
                           {.max_token_copies = 8});
   });
   run.work("lplb::update", [&] {
-    planner.update(0, placement("placement", placement_arrays::map_and_offsets),
+    planner.update(0, placement("placement", placement_parts::map_and_offsets),
                    run.ranks("on", 2, {.of_placement = true}));
   });
   run.work("lplb::plan", [&] { planner.plan(run.in("counts", counts)); });

@@ -14,8 +14,8 @@ void sample_migration(Run& run) {
   auto const loads = run.array(reals{3, 5}, 1, 2);
   auto const map = run.array(ints{9, 9, 9, 9}, 1, 4);
   auto const copies = run.array(ints{9, 9}, 1, 2);
-  auto const from = [&] { return placement("from", placement_arrays::map_and_offsets); };
-  auto const to = [&] { return placement("to", placement_arrays::map_and_offsets); };
+  auto const from = [&] { return placement("from", placement_parts::map_and_offsets); };
+  auto const to = [&] { return placement("to", placement_parts::map_and_offsets); };
   rank_rules const given{.of_placement = true};
   auto const changes = run.call("count_changes", [&] {
     return plimsoll::count_changes(run.policy, from(), to(),

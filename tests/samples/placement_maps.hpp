@@ -46,7 +46,7 @@ void sample_placement_maps(Run& run) {
   run.expect(lists, {0, 2, 1, 3});
   auto const of_ranks = run.array(ints{9, 9, 9, 9}, 1, 2, 2);
   run.call("slots_to_ranks", [&] {
-    plimsoll::slots_to_ranks(run.policy, placement("placement", placement_arrays::map_and_offsets),
+    plimsoll::slots_to_ranks(run.policy, placement("placement", placement_parts::map_and_offsets),
                              run("rank_experts", of_ranks));
   });
   run.expect(of_ranks, {0, 1, 0, 1});
@@ -58,7 +58,7 @@ void sample_placement_maps(Run& run) {
   run.expect(offsets, {0, 2, 4});
   auto const sources = run.array(ints{1, 0}, 2);
   run.call("resize_placement", [&] {
-    plimsoll::resize_placement(run.policy, placement("from", placement_arrays::map_and_offsets),
+    plimsoll::resize_placement(run.policy, placement("from", placement_parts::map_and_offsets),
                                run.ids("source_ranks", sources),
                                run("rank_offsets", placement.offsets),
                                run("physical_to_logical", map), run("replica_count", copies));
@@ -69,10 +69,10 @@ void sample_placement_maps(Run& run) {
                        {.on = run.ranks("options.on", 2, {.of_placement = true})});
   });
   run.call("validate", [&] {
-    plimsoll::validate(run.policy, placement("placement", placement_arrays::map), replicas());
+    plimsoll::validate(run.policy, placement("placement", placement_parts::map), replicas());
   });
   run.call("validate", [&] {
-    plimsoll::validate(run.policy, placement("placement", placement_arrays::map),
+    plimsoll::validate(run.policy, placement("placement", placement_parts::map),
                        run.ids("logical_to_physical", padded));
   });
 }

@@ -11,7 +11,7 @@ namespace plimsoll_test {
 template <class Run>
 void sample_quota(Run& run) {
   small_placement placement(run);
-  auto const plan = [&] { return placement("placement", placement_arrays::map_and_offsets); };
+  auto const plan = [&] { return placement("placement", placement_parts::map_and_offsets); };
   auto const loads = run.array(ints{3, 5}, 1, 2);
   auto const split = run.array(reals{2, 2, 1, 3}, 1, 4);
   auto const quotas = run.array(ints{9, 9, 9, 9}, 1, 4);

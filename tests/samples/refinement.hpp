@@ -21,7 +21,7 @@ void sample_refinement(Run& run) {
   small_placement placement(run);
   auto const owned = run.call("refine", [&] {
     return plimsoll::refine(run.policy, run.in("loads", loads),
-                            placement("given", placement_arrays::map_and_offsets),
+                            placement("given", placement_parts::map_and_offsets),
                             {.on = {.ranks = 2}}, {});
   });
   run.expect(owned.replica_count.view(), {2, 2});

@@ -14,7 +14,7 @@ void sample_waterfill(Run& run) {
   auto const out = run.array(ints{9, 9, 9, 9}, 2, 2);
   auto fill = run.prepare("waterfill", [&] {
     return plimsoll::waterfill(
-        run.policy, placement("placement", placement_arrays::offsets),
+        run.policy, placement("placement", placement_parts::offsets),
         {.line = {.on = run.ranks("options.line.on", 2, {.of_placement = true}),
                   .top_k = 1,
                   .max_tokens = 4}});

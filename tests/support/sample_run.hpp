@@ -224,7 +224,7 @@ class sample_run {
 };
 
 /// Arrays of a placement whose elements a call reads. The shapes of the others still count.
-enum class placement_arrays { all, map_and_offsets, map, offsets };
+enum class placement_parts { all, map_and_offsets, map, offsets };
 
 /// Placement of experts 0 and 1 in four slots of two ranks, both on each rank.
 template <class Run>
@@ -240,18 +240,18 @@ class small_placement {
 
   /// Returns the placement as the argument of that name.
   plimsoll::placement_ref operator()(char const* name = "placement",
-                                     placement_arrays read = placement_arrays::all) {
+                                     placement_parts read = placement_parts::all) {
     plimsoll::placement_ref result{.physical_to_logical = map.view(),
                                    .replica_count = copies.view(),
                                    .ranks = 2,
                                    .rank_offsets = offsets.view()};
-    if (read != placement_arrays::offsets) {
+    if (read != placement_parts::offsets) {
       result.physical_to_logical = run_.ids({name, "physical_to_logical"}, map);
     }
-    if (read == placement_arrays::all) {
+    if (read == placement_parts::all) {
       result.replica_count = run_({name, "replica_count"}, copies);
     }
-    if (read != placement_arrays::map) {
+    if (read != placement_parts::map) {
       result.rank_offsets = run_({name, "rank_offsets"}, offsets);
     }
     return result;
