@@ -41,7 +41,7 @@ capacity_mask_prints(one "dropped 0.0 % of the choices; ${right}"
 # capacity_mask_refuses(<name> <regex> <argument>...)
 function(capacity_mask_refuses name regex)
   add_test(NAME example.capacity_mask.refuses.${name}
-           COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/plan_experts/tests/refuses.sh
+           COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/apps/plan_experts/tests/refuses.sh
                    "^capacity_mask: ${regex}" ${program} ${ARGN})
   set(tests ${tests} example.capacity_mask.refuses.${name} PARENT_SCOPE)
 endfunction()

@@ -23,7 +23,7 @@ spill_step_runs(1 1 --steps 2 --lambda 0)
 # spill_step_refuses(<name> <regex> <argument>...)
 function(spill_step_refuses name regex)
   add_test(NAME example.spill_step.refuses.${name}
-           COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/plan_experts/tests/refuses.sh
+           COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/apps/plan_experts/tests/refuses.sh
                    "^spill_step: ${regex}" ${program} ${ARGN})
   set(tests ${tests} example.spill_step.refuses.${name} PARENT_SCOPE)
 endfunction()

@@ -25,7 +25,7 @@ set(tests example.split_step.4 example.split_step.3 example.split_step.1)
 # split_step_refuses(<name> <regex> <argument>...)
 function(split_step_refuses name regex)
   add_test(NAME example.split_step.refuses.${name}
-           COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/plan_experts/tests/refuses.sh
+           COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/apps/plan_experts/tests/refuses.sh
                    "^split_step: ${regex}" ${program} ${ARGN})
   set(tests ${tests} example.split_step.refuses.${name} PARENT_SCOPE)
 endfunction()

@@ -77,20 +77,13 @@ class lplb {
     detail::synchronize(pipeline_.context);
   }
 
-  /// @brief Takes a new placement for layers from `first_layer` on. The object and its memory stay,
-  /// so that a CUDA graph captured before splits by the new placement when it is replayed.
+  /// @brief Takes a new placement for layers from `first_layer` on, as `minmax_lp::update` does.
   /// Until the next `plan` the quotas are those of the placement before.
   /// @param first_layer the layer that gets row 0 of the placement
-  /// @param placement `[layers, slots]`, at most as many slots as the object has room for, in the
-  ///   policy's memory: the enqueued kernel copies it, so that it may change after that;
-  ///   `replica_count` may be empty
+  /// @param placement `[layers, slots]`, in the policy's memory: the enqueued kernel copies it
   /// @param on liveness and speeds of the ranks of these layers; without it they stay
-  /// @throws invalid_input for shapes. Values are checked where they are read: a layer whose
-  ///   placement or ranks are refused stays as it is, and `check` throws
-  /// @complexity O(slots + experts colors) per layer
-  /// @workspace none
+  /// @throws invalid_input for shapes; `check` throws for a layer whose values are refused
   /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
-  /// @determinism the same bits under every policy
   void update(index_t first_layer, placement_ref const& placement, rank_set const& on) {
     enqueue_update(first_layer, placement, &on);
   }
