@@ -326,7 +326,7 @@ struct flow_placement_body {
       apart.start(team, where, all, {anti_affinity::rank, true});
     }
     std::int64_t const hot = seen.blocks << (unit_bits() - 1);
-    // An expert that loses a copy of the plan in use counts as so many times as heavy.
+    // Raises the weight of an expert that would lose a copy of the plan in use.
     auto const* const kept = is_sticky() ? seen.kept.copies : nullptr;
     auto const more = static_cast<std::uint64_t>(
         4 * (1 + minimum{}(4.0, maximum{}(1.0, keep_bonus))));  // in quarters

@@ -36,7 +36,7 @@ struct speed_units {
   }
 };
 
-/// What follows from the liveness and the speeds of all ranks.
+/// Holds the figures that are derived from the liveness and the speeds of all ranks.
 struct rank_numbers {
   double per_unit;            ///< of `speed_units`
   double fastest;             ///< the highest speed of a live rank
