@@ -5,39 +5,10 @@
 #include <plimsoll/systems/lplb.hpp>
 
 #include <cstddef>
-#include <cstdint>
-#include <vector>
 
 #include "split_inputs.hpp"
 
 namespace plimsoll_bench { namespace {
-
-/// EPLB's placements of 58 layers, two of each, and a step's tokens.
-struct placed_layers {
-  static constexpr index_t layers = 58;
-  static constexpr index_t experts = planned_layer::experts;
-
-  index_t slots;
-  std::vector<std::int32_t> maps[2];
-  std::vector<std::int32_t> counts;  ///< [layers, experts]
-
-  explicit placed_layers(index_t extra_slots) : slots(experts + extra_slots) {
-    for (std::uint64_t layer = 0; layer < layers; ++layer) {
-      for (std::uint64_t which : {0u, 1u}) {
-        drifted_layer const one(extra_slots, 2 * layer + which);
-        maps[which].insert(maps[which].end(), one.map.begin(), one.map.end());
-        if (which == 0) {
-          counts.insert(counts.end(), one.now.begin(), one.now.end());
-        }
-      }
-    }
-  }
-  [[nodiscard]] plimsoll::placement_ref placement(std::size_t which) const {
-    return {.physical_to_logical = {maps[which].data(), layers, slots},
-            .replica_count = {nullptr, layers, experts},
-            .ranks = planned_layer::ranks};
-  }
-};
 
 template <class Policy>
 void update(benchmark::State& state, Policy const& policy, index_t extra_slots) {

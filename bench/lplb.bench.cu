@@ -2,6 +2,7 @@
 #include <benchmark/benchmark.h>
 #include <plimsoll/systems/lplb.hpp>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "device_inputs.cuh"
@@ -39,6 +40,33 @@ void lplb(benchmark::State& state) {
   }
 }
 BENCHMARK(lplb)->Name("goal/lplb")->Apply(as_goal_timed_by_itself<>)->UseManualTime();
+
+// Two new placements of all layers, from maps in device memory, in one graph.
+void update(benchmark::State& state) {
+  if (gpu_missing(state)) {
+    return;
+  }
+  static placed_layers const in(64);
+  static stream const work;
+  static device_array<std::int32_t> const maps[2] = {device_array(in.maps[0]),
+                                                     device_array(in.maps[1])};
+  static auto const placement = [](std::size_t which) {
+    plimsoll::placement_ref on = in.placement(which);
+    on.physical_to_logical.data = maps[which].data();
+    return on;
+  };
+  static plimsoll::lplb planner(plimsoll::gpu(work.get()), placement(0),
+                                plimsoll::lplb_options{});
+  static replayed both(work.get(), [] {
+    planner.update(0, placement(1));
+    planner.update(0, placement(0));
+  });
+  for (auto _ : state) {
+    state.SetIterationTime(both.run() / 2);
+  }
+  planner.check();
+}
+BENCHMARK(update)->Name("goal/lplb_update")->Apply(as_goal_timed_by_itself<>)->UseManualTime();
 
 }  // namespace
 }  // namespace plimsoll_bench
