@@ -173,7 +173,8 @@ PLIMSOLL_TEST_CASE(
   int devices = 0;
   plimsoll::detail::check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   auto const policy = make_policy<gpu_kind>();
-  int const device = plimsoll::detail::resolve(policy).device;
+  auto const context = plimsoll::detail::resolve(policy);
+  int const device = context.device;
   plimsoll::detail::check_cuda(cudaSetDevice(device), "cudaSetDevice");
   CHECK(plimsoll::detail::resolve(thrust::device).device == device);
   array_in<std::int32_t, gpu_kind> visits(5);
@@ -181,8 +182,9 @@ PLIMSOLL_TEST_CASE(
   int const other = (device + 1) % devices;  // the same device if there is only one
   plimsoll::detail::check_cuda(cudaSetDevice(other), "cudaSetDevice");
   {
+    // As prepared objects do: their device is known before the capture.
     captured const graph([&] {
-      plimsoll::detail::launch(plimsoll::detail::resolve(policy), 5,
+      plimsoll::detail::launch(context, 5,
                                execution_cases::visit{visits.data(), sums.data(), 100});
     });
     int now = -1;
@@ -192,4 +194,7 @@ PLIMSOLL_TEST_CASE(
   }
   plimsoll::detail::check_cuda(cudaSetDevice(device), "cudaSetDevice");
   CHECK(visits.values() == std::vector<std::int32_t>(5, 1));
+  int during_capture = -1;
+  captured const graph([&] { during_capture = plimsoll::detail::resolve(policy).device; });
+  CHECK(during_capture == device);
 }

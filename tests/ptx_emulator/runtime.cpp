@@ -985,6 +985,10 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   stream_state* const s = stream_of(stream);
   if (s == nullptr)
     return result(cudaErrorInvalidResourceHandle);
+  if (s->capture != nullptr) {  // seen on an H200, driver 580
+    s->invalidated = true;
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
   *device = s->is_legacy ? current_device : s->device;
   return cudaSuccess;
 }

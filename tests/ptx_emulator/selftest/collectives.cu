@@ -297,6 +297,10 @@ int main() {
     cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal);
     EXPECT(cudaStreamSynchronize(one) == cudaErrorStreamCaptureUnsupported);
     EXPECT(cudaStreamEndCapture(one, &graph) == cudaErrorStreamCaptureInvalidated);
+    cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal);
+    int device = -1;
+    EXPECT(cudaStreamGetDevice(one, &device) == cudaErrorStreamCaptureUnsupported);
+    EXPECT(cudaStreamEndCapture(one, &graph) == cudaErrorStreamCaptureInvalidated);
     static_cast<void>(cudaGetLastError());
   }
   {

@@ -20,10 +20,17 @@ inline void check_cuda(cudaError_t code, char const* call, char const* hint = ""
   }
 }
 
-/// Returns the device of a stream; a default stream belongs to the current device.
+/// Returns the device of a stream. A default stream belongs to the current device. So must a stream
+/// that is being captured: asking for its device would end the capture with an error.
 [[nodiscard]] inline int device_of(stream_t stream) {
+  auto capture = cudaStreamCaptureStatusNone;
+  bool const is_default =
+      stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+  if (!is_default) {
+    check_cuda(cudaStreamIsCapturing(stream, &capture), "cudaStreamIsCapturing");
+  }
   int device = 0;
-  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+  if (is_default || capture != cudaStreamCaptureStatusNone) {
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   } else {
     check_cuda(cudaStreamGetDevice(stream, &device), "cudaStreamGetDevice");
