@@ -67,31 +67,6 @@ class WarpScan {
   }
 };
 
-template <class T, int Threads>
-class BlockReduce {
- public:
-  struct TempStorage {
-    T of[Threads];
-  };
-  explicit BlockReduce(TempStorage& storage) : storage_(storage) {}
-  template <class Op>
-  T Reduce(T value, Op op) {
-    storage_.of[here.thread] = value;
-    block_barrier();
-    if (here.thread != 0) {
-      return poison<T>();
-    }
-    for (int thread = 1; thread < Threads; ++thread) {
-      value = op(value, storage_.of[thread]);
-    }
-    storage_ = poison<TempStorage>();
-    return value;
-  }
-
- private:
-  TempStorage& storage_;
-};
-
 enum BlockScanAlgorithm { BLOCK_SCAN_WARP_SCANS };
 
 template <class T, int Threads, BlockScanAlgorithm>

@@ -196,7 +196,13 @@ struct every_call {
       std::uint64_t const now = queue.top();
       team.single([=] { top[step] = now; });
       std::uint64_t const next = replacement(now, step, n);
-      if (next == 0) {
+      if (step % 2 == 0) {
+        std::uint64_t* const seen = top + step;
+        queue.update_top([=](std::uint64_t key) {
+          *seen = key;
+          return next == 0 ? plimsoll::detail::no_key : next;
+        });
+      } else if (next == 0) {
         queue.pop();
       } else {
         queue.replace_top(next);

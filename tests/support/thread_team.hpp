@@ -601,6 +601,15 @@ class checked_queue {
     check("queue.replace_top", key, site);
     heap_.replace_top(key);
   }
+  template <class F>
+  void update_top(F f, call_site site = call_site::current()) {
+    Key const key = team_.broadcast([f, top = top()] { return f(top); }, site);
+    if (key == static_cast<Key>(plimsoll::detail::no_key)) {
+      pop(site);
+    } else {
+      replace_top(key, site);
+    }
+  }
   void pop(call_site site = call_site::current()) {
     thread_team::outer const scope(team_, "queue.pop", site);
     if (size_ == 0) {

@@ -24,7 +24,8 @@
 ///     match_ranks(n, f, bins, ranks, storage)
 ///                                     ranks[i] = number of j < i with f(j) = f(i), for f(i) in
 ///                                     [0, bins); n at most match_tile; storage: match_bytes(bins)
-///     queue(keys, n)                  min-queue of unique keys: empty top replace_top pop
+///     queue(keys, n)                  min-queue of unique keys: empty top replace_top update_top
+///                                     pop
 ///
 /// `serial_team` runs a body on one host thread, `warp_team` and `block_team` on a GPU.
 #pragma once
@@ -203,6 +204,9 @@ inline constexpr T lowest = std::numeric_limits<T>::lowest();
 template <class F>
 using result_at = std::remove_cvref_t<std::invoke_result_t<F&, index_t>>;
 
+/// The key of no element of a queue, in place of which `update_top` pops.
+inline constexpr std::uint64_t no_key = ~std::uint64_t{0};
+
 /// Binary min-heap over `keys`. Each operation is one `single` of the team, which costs a serial
 /// team nothing.
 template <class Team, class Key>
@@ -219,6 +223,17 @@ class heap_queue {
   [[nodiscard]] PLIMSOLL_HD Key top() const { return keys_[0]; }
   PLIMSOLL_HD void replace_top(Key key) {
     team_.single([keys = keys_, n = size_, key] { sift_down(keys, n, 0, key); });
+  }
+  /// Replaces the top by f(top), which one thread calls, or pops if that is `no_key`. What f writes
+  /// for a key may be read for the keys that take its place, and by all after the next barrier.
+  template <class F>
+  PLIMSOLL_HD void update_top(F f) {
+    Key const key = team_.broadcast([f, top = keys_[0]] { return f(top); });
+    if (key == static_cast<Key>(no_key)) {
+      pop();
+    } else {
+      replace_top(key);
+    }
   }
   PLIMSOLL_HD void pop() {
     --size_;

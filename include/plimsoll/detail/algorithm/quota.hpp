@@ -78,7 +78,7 @@ struct split_rounding {
   PLIMSOLL_HD std::int64_t run(Team& team) const {
     if constexpr (Team::is_serial) {
       forget_walks(team);
-      return team.sum(ranks, [this](index_t r) { return round(r); });
+      return team.sum(ranks, [this](index_t r) { return round(static_cast<std::int32_t>(r)); });
     } else {
       find_components(team);
       forget_walks(team);
@@ -89,7 +89,7 @@ struct split_rounding {
           split_rounding own = *this;
           own.walk += walk_limit(first);
           for (index_t i = first; i < ranks && component(i) == component(first); ++i) {
-            moves += own.round(static_cast<std::uint32_t>(members[i]));
+            moves += own.round(static_cast<std::int32_t>(members[i]));
           }
         }
         return moves;
@@ -132,7 +132,7 @@ struct split_rounding {
       changed = team.any(ranks, [=, this](index_t r) {
         std::int32_t label = rank_label[r];
         PLIMSOLL_NO_UNROLL
-        for (index_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
+        for (std::int32_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
           if (fraction(slot) != 0) {
             label = minimum{}(label, expert_label[expert[slot]]);
           }
@@ -149,8 +149,11 @@ struct split_rounding {
   }
   [[nodiscard]] PLIMSOLL_HD std::uint64_t component(index_t i) const { return members[i] >> 32; }
 
+  // Positions are 32-bit numbers: 64-bit arithmetic takes two instructions of a GPU, and the time of
+  // a walk is that of its instructions.
+
   /// Rounds all shares of a rank.
-  PLIMSOLL_HD std::int64_t round(index_t r) const {
+  PLIMSOLL_HD std::int64_t round(std::int32_t r) const {
     std::int64_t moves = 0;
     PLIMSOLL_NO_UNROLL
     while (slot_of_rank(r, -1) >= 0) {
@@ -159,49 +162,55 @@ struct split_rounding {
     return moves;
   }
 
-  [[nodiscard]] PLIMSOLL_HD std::int64_t fraction(index_t slot) const {
+  [[nodiscard]] PLIMSOLL_HD std::int64_t fraction(std::int32_t slot) const {
     return share[slot] & ((std::int64_t{1} << bits) - 1);
   }
 
   /// Returns a slot of the rank with a fraction, other than `excluded`; -1 if there is none.
-  PLIMSOLL_HD index_t slot_of_rank(index_t r, index_t excluded) const {
-    std::int32_t& first = rank_first[r];
+  PLIMSOLL_HD std::int32_t slot_of_rank(std::int32_t r, std::int32_t excluded) const {
+    std::int32_t slot = rank_first[r];
+    std::int32_t const end = rank_end[r];
     PLIMSOLL_NO_UNROLL
-    while (first < rank_end[r] && fraction(first) == 0) {
-      ++first;
+    while (slot < end && fraction(slot) == 0) {
+      ++slot;
     }
-    PLIMSOLL_NO_UNROLL
-    for (index_t slot = first; slot < rank_end[r]; ++slot) {
-      if (slot != excluded && fraction(slot) != 0) {
-        return slot;
+    rank_first[r] = slot;
+    if (slot == excluded) {
+      ++slot;
+      PLIMSOLL_NO_UNROLL
+      while (slot < end && fraction(slot) == 0) {
+        ++slot;
       }
     }
-    return -1;
+    return slot < end ? slot : -1;
   }
-  PLIMSOLL_HD index_t slot_of_expert(index_t e, index_t excluded) const {
-    std::int32_t& first = expert_first[e];
+  PLIMSOLL_HD std::int32_t slot_of_expert(std::int32_t e, std::int32_t excluded) const {
+    std::int32_t slot = expert_first[e];
     PLIMSOLL_NO_UNROLL
-    while (fraction(first) == 0) {
-      first = next[first];
-    }
-    index_t slot = first;
-    PLIMSOLL_NO_UNROLL
-    while (slot == excluded || fraction(slot) == 0) {
+    while (fraction(slot) == 0) {
       slot = next[slot];
+    }
+    expert_first[e] = slot;
+    if (slot == excluded) {
+      slot = next[slot];
+      PLIMSOLL_NO_UNROLL
+      while (fraction(slot) == 0) {
+        slot = next[slot];
+      }
     }
     return slot;
   }
 
   /// Moves fractions along every cycle that the walk closes, and along the walk once it joins two
   /// ranks that have a single slot with a fraction.
-  PLIMSOLL_HD std::int64_t walk_from(index_t start) const {
+  PLIMSOLL_HD std::int64_t walk_from(std::int32_t start) const {
     std::int64_t moves = 0;
-    index_t length = 0;
-    index_t at = start;
+    std::int32_t length = 0;
+    std::int32_t at = start;
     rank_at[start] = 0;
     PLIMSOLL_NO_UNROLL
     while (true) {
-      index_t const slot = slot_of_rank(at, length == 0 ? -1 : walk[length - 1]);
+      std::int32_t const slot = slot_of_rank(at, length == 0 ? -1 : walk[length - 1]);
       if (slot < 0) {
         if (length == 0) {
           rank_at[start] = -1;
@@ -222,61 +231,60 @@ struct split_rounding {
         length = 0;
         continue;
       }
-      index_t const e = expert[slot];
-      walk[length++] = static_cast<std::int32_t>(slot);
+      std::int32_t const e = expert[slot];
+      walk[length++] = slot;
       if (expert_at[e] >= 0) {
         at = close(start, expert_at[e], length);
         ++moves;
         continue;
       }
-      expert_at[e] = static_cast<std::int32_t>(length);
-      index_t const onward = slot_of_expert(e, slot);
-      walk[length++] = static_cast<std::int32_t>(onward);
+      expert_at[e] = length;
+      std::int32_t const onward = slot_of_expert(e, slot);
+      walk[length++] = onward;
       at = rank[onward];
       if (rank_at[at] >= 0) {
         at = close(start, rank_at[at], length);
         ++moves;
       } else {
-        rank_at[at] = static_cast<std::int32_t>(length);
+        rank_at[at] = length;
       }
     }
   }
 
   /// Moves fractions along the cycle of walk[first, length), and shortens the walk to the node
   /// where the cycle began, or to the rank before it. Returns the walk's last rank.
-  PLIMSOLL_HD index_t close(index_t start, index_t first, index_t& length) const {
+  PLIMSOLL_HD std::int32_t close(std::int32_t start, std::int32_t first,
+                                 std::int32_t& length) const {
     move(first, length);
-    index_t const kept = first / 2 * 2;
+    std::int32_t const kept = first / 2 * 2;
     leave(start, kept, length);
     length = kept;
-    return kept == 0 ? start : index_t{rank[walk[kept - 1]]};
+    return kept == 0 ? start : rank[walk[kept - 1]];
   }
 
   /// Removes the nodes after position `kept` from the walk. The last node of a cycle stays on it.
-  PLIMSOLL_HD void leave(index_t start, index_t kept, index_t length) const {
+  PLIMSOLL_HD void leave(std::int32_t start, std::int32_t kept, std::int32_t length) const {
     PLIMSOLL_NO_UNROLL
-    for (index_t i = kept; i < length; ++i) {
+    for (std::int32_t i = kept; i < length; ++i) {
       if (i % 2 == 0) {
         expert_at[expert[walk[i]]] = -1;
       } else {
         rank_at[rank[walk[i]]] = -1;
       }
     }
-    index_t const last = kept == 0 ? start : index_t{rank[walk[kept - 1]]};
-    rank_at[last] = static_cast<std::int32_t>(kept);
+    rank_at[kept == 0 ? start : rank[walk[kept - 1]]] = kept;
   }
 
   /// Moves fractions along walk[first, last): down in the first slot, up in the second, and so on,
   /// by the largest amount that all slots allow.
-  PLIMSOLL_HD void move(index_t first, index_t last) const {
+  PLIMSOLL_HD void move(std::int32_t first, std::int32_t last) const {
     std::int64_t amount = highest<std::int64_t>;
-    PLIMSOLL_NO_UNROLL
-    for (index_t i = first; i < last; ++i) {
+    for (std::int32_t i = first; i < last; ++i) {  // unrolled, so that loads overlap
       std::int64_t const part = fraction(walk[i]);
       amount = minimum{}(amount, (i - first) % 2 == 0 ? part : (std::int64_t{1} << bits) - part);
     }
     PLIMSOLL_NO_UNROLL
-    for (index_t i = first; i < last; ++i) {
+    for (std::int32_t i = first; i < last; ++i) {
       share[walk[i]] += (i - first) % 2 == 0 ? -amount : amount;
     }
   }

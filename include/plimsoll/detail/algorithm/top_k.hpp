@@ -249,7 +249,16 @@ struct top_k_body {
         keys[e] = 0;
         highest[c] = highest_of(keys + c * chunk);
       }
-    } else {
+      return;
+    }
+    if constexpr (requires { Team::most_largest; }) {
+      if (n <= Team::most_largest) {
+        team.largest(
+            n, options.k, [=](index_t e) { return with_index(keys[e], e); }, best);
+        return;
+      }
+    }
+    if constexpr (!Team::is_serial) {
       // The queue yields the smallest; complements reverse the order, and all are different.
       team.for_each(n, [=](index_t e) { queued[e] = ~with_index(keys[e], e); });
       auto queue = team.queue(queued, n);

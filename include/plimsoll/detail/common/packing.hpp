@@ -274,20 +274,15 @@ class packer {
     fixed_load peak = 0;
     auto const place = [&](index_t e, fixed_load weight, std::int32_t copies) {
       for (; copies > 0; --copies) {
-        std::uint64_t const rank = lightest.top();
-        index_t const r = id_of(rank);
-        fixed_load const load = light_load_of(rank) + weight;
-        std::int32_t const slot = arrays_.next[r];
-        team_.single([=, this] {
-          p_.map[slot] = static_cast<std::int32_t>(e);
-          arrays_.next[r] = slot + 1;
-        });
-        if (slot + 1 == arrays_.end[r]) {
-          lightest.pop();
-        } else {
-          lightest.replace_top(lighter_first(load, r));
-        }
-        peak = maximum{}(peak, load);
+        peak = maximum{}(peak, light_load_of(lightest.top()) + weight);
+        lightest.update_top(
+            [=, map = p_.map, next = arrays_.next, end = arrays_.end](std::uint64_t rank) {
+              index_t const r = id_of(rank);
+              std::int32_t const slot = next[r];
+              map[slot] = static_cast<std::int32_t>(e);
+              next[r] = slot + 1;
+              return slot + 1 == end[r] ? no_key : lighter_first(light_load_of(rank) + weight, r);
+            });
       }
     };
     for (index_t i = 0; i < p_.at.experts;) {

@@ -30,28 +30,28 @@ class block_queue {
  public:
   __device__ block_queue(std::uint64_t* keys, index_t n, int thread,
                          block_exchange<Threads>& exchange)
-      : own_(keys, n, thread), size_(n), thread_(thread), exchange_(exchange) {
+      : own_(keys, n, thread), thread_(thread), exchange_(exchange) {
     find_top();
   }
-  [[nodiscard]] __device__ bool empty() const { return size_ == 0; }
+  [[nodiscard]] __device__ bool empty() const { return top_ == no_key; }
   [[nodiscard]] __device__ std::uint64_t top() const { return top_; }
-  __device__ void replace_top(std::uint64_t key) {
-    own_.replace(top_, key);
+  template <class F>
+  __device__ void update_top(F f) {
+    own_.update(top_, f);
     find_top();
   }
-  __device__ void pop() {
-    --size_;
-    replace_top(no_key);
+  __device__ void replace_top(std::uint64_t key) {
+    update_top([key](std::uint64_t) { return key; });
   }
+  __device__ void pop() { replace_top(no_key); }
 
  private:
   __device__ void find_top() {
     __syncthreads();
-    top_ = block_min(own_.smallest(), thread_, exchange_);
+    top_ = block_reduce(own_.smallest(), minimum{}, thread_, exchange_);
   }
 
   owned_keys<Threads> own_;
-  index_t size_;
   int thread_;
   block_exchange<Threads>& exchange_;
   std::uint64_t top_ = no_key;
@@ -108,9 +108,7 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
     T value = identity;
     strided<Streaming>(thread_, n, Threads,
                        [&](index_t i) { value = op(value, static_cast<T>(f(i))); });
-    if constexpr (std::is_same_v<Op, minimum> && std::is_same_v<T, std::uint64_t>) {
-      value = block_min(value, thread_, exchange_);
-    } else if constexpr (!Streaming) {
+    if constexpr (!Streaming) {
       value = call_block_reduce(value, op, thread_, exchange_);
     } else {
       value = block_reduce(value, op, thread_, exchange_);

@@ -16,7 +16,6 @@
 #if defined(__CUDACC__)
 #include <cub/block/block_merge_sort.cuh>
 #include <cub/block/block_radix_rank.cuh>
-#include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 #include <cub/warp/warp_merge_sort.cuh>
 #include <cub/warp/warp_reduce.cuh>
@@ -87,26 +86,128 @@ __device__ inline T shuffle_from(T value, int lane) {
 
 // --- a warp --------------------------------------------------------------------------------------
 
-/// Reduces the values of the lanes by an exact operation, and returns the result to every lane.
-/// CUB's result is in lane 0 only.
-template <class T, class Op>
-__device__ inline T warp_reduce(T value, Op) {
-  using collective = collectives::WarpReduce<T>;
-  typename collective::TempStorage storage;  // empty: whole warps reduce by shuffles
-  return shuffle_from(collective(storage).Reduce(value, typename cub_operator<Op>::type{}), 0);
+/// Numbers in the order of T: larger bits for a larger value.
+template <class T>
+struct ordered_bits {
+  using type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  static constexpr type sign = type{1} << (8 * sizeof(type) - 1);
+
+  [[nodiscard]] PLIMSOLL_HD static type of(T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      type bits;
+      __builtin_memcpy(&bits, &value, sizeof(T));
+      return (bits & sign) != 0 ? static_cast<type>(~bits) : static_cast<type>(bits | sign);
+    } else {
+      return std::is_signed_v<T> ? static_cast<type>(static_cast<type>(value) ^ sign)
+                                 : static_cast<type>(value);
+    }
+  }
+  [[nodiscard]] PLIMSOLL_HD static T value(type bits) {
+    if constexpr (std::is_floating_point_v<T>) {
+      bits = (bits & sign) != 0 ? static_cast<type>(bits ^ sign) : static_cast<type>(~bits);
+      T result;
+      __builtin_memcpy(&result, &bits, sizeof(T));
+      return result;
+    } else {
+      return std::is_signed_v<T> ? static_cast<T>(bits ^ sign) : static_cast<T>(bits);
+    }
+  }
+};
+
+/// True for the types that hardware reduces in one or a few instructions.
+template <class T>
+inline constexpr bool is_word = std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// CUB takes five rounds of one shuffle per 32-bit word, and one more to pass on the result.
+
+__device__ inline std::uint32_t warp_min_bits(std::uint32_t value) {
+  return __reduce_min_sync(full_warp, value);
+}
+__device__ inline std::uint64_t warp_min_bits(std::uint64_t value) {
+  auto const high = static_cast<std::uint32_t>(value >> 32);
+  std::uint32_t const lowest_high = __reduce_min_sync(full_warp, high);
+  std::uint32_t const low = high == lowest_high ? static_cast<std::uint32_t>(value) : ~0u;
+  std::uint32_t const lowest_low = __reduce_min_sync(full_warp, low);
+  return (static_cast<std::uint64_t>(lowest_high) << 32) | lowest_low;
 }
 
-/// Returns the smallest of the lanes' 64-bit values, by two 32-bit hardware reductions. CUB would
-/// take five rounds of two shuffles.
-__device__ inline std::uint64_t warp_min(std::uint64_t value) {
+/// Sums modulo 2^64: 32 times 24 bits still fit into a word.
+__device__ inline std::uint64_t warp_sum_bits(std::uint64_t value) {
+  constexpr std::uint32_t part = (1u << 24) - 1;
+  std::uint64_t const low = __reduce_add_sync(full_warp, static_cast<std::uint32_t>(value) & part);
+  std::uint64_t const middle =
+      __reduce_add_sync(full_warp, static_cast<std::uint32_t>(value >> 24) & part);
+  std::uint64_t const high = __reduce_add_sync(full_warp, static_cast<std::uint32_t>(value >> 48));
+  return low + (middle << 24) + (high << 48);
+}
+
+template <class Key, class Compare>
+__device__ inline extreme<Key> warp_extreme(extreme<Key> value) {
+  using order = ordered_bits<Key>;
+  using bits = typename order::type;
+  constexpr bool rising = std::is_same_v<Compare, less>;
+  bool const exists = value.index >= 0;
+  // Both zeros are equal keys.
+  Key const key = std::is_floating_point_v<Key> && value.key == 0 ? Key{0} : value.key;
+  bits const mine = rising ? order::of(key) : static_cast<bits>(~order::of(key));
+  bits const first = warp_min_bits(exists ? mine : static_cast<bits>(~bits{0}));
+  bool const is_tied = exists && mine == first;
+  auto const index = static_cast<std::uint64_t>(value.index);
+  std::uint64_t const lowest_index = warp_min_bits(is_tied ? index : ~std::uint64_t{0});
+  unsigned const owner = __ballot_sync(full_warp, is_tied && index == lowest_index);
+  return owner == 0 ? value
+                    : extreme<Key>{shuffle_from(value.key, __ffs(static_cast<int>(owner)) - 1),
+                                   static_cast<index_t>(lowest_index)};
+}
+#endif
+
+/// Reduces the values of the lanes by an exact operation, and returns the result to every lane.
+template <class T, class Op>
+__device__ inline T warp_reduce(T value, Op) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  auto const high = static_cast<unsigned>(value >> 32);
-  unsigned const lowest_high = __reduce_min_sync(full_warp, high);
-  unsigned const low = high == lowest_high ? static_cast<unsigned>(value) : ~0u;
-  unsigned const lowest_low = __reduce_min_sync(full_warp, low);
-  return (static_cast<std::uint64_t>(lowest_high) << 32) | lowest_low;
+  if constexpr (is_word<T> && std::is_same_v<Op, minimum>) {
+    return ordered_bits<T>::value(warp_min_bits(ordered_bits<T>::of(value)));
+  } else if constexpr (is_word<T> && std::is_same_v<Op, maximum>) {
+    using bits = typename ordered_bits<T>::type;
+    return ordered_bits<T>::value(
+        static_cast<bits>(~warp_min_bits(static_cast<bits>(~ordered_bits<T>::of(value)))));
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8 && std::is_same_v<Op, plus>) {
+    return static_cast<T>(warp_sum_bits(static_cast<std::uint64_t>(value)));
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4 && std::is_same_v<Op, plus>) {
+    return static_cast<T>(__reduce_add_sync(full_warp, static_cast<std::uint32_t>(value)));
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4 && std::is_same_v<Op, bit_or>) {
+    return static_cast<T>(__reduce_or_sync(full_warp, static_cast<std::uint32_t>(value)));
+  } else
+#endif
+  {
+    using collective = collectives::WarpReduce<T>;
+    typename collective::TempStorage storage;  // empty: whole warps reduce by shuffles
+    // CUB's result is in lane 0 only.
+    return shuffle_from(collective(storage).Reduce(value, typename cub_operator<Op>::type{}), 0);
+  }
+}
+template <class Key, class Compare>
+__device__ inline extreme<Key> warp_reduce(extreme<Key> value, pick<Compare> op) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (is_word<Key>) {
+    return warp_extreme<Key, Compare>(value);
+  } else
+#endif
+  {
+    using collective = collectives::WarpReduce<extreme<Key>>;
+    typename collective::TempStorage storage;
+    return shuffle_from(collective(storage).Reduce(value, op), 0);
+  }
+}
+
+/// Returns the lowest lane for which the condition holds, or `warp_size`.
+__device__ inline int warp_first(bool condition, [[maybe_unused]] int lane) {
+#if defined(__CUDA_ARCH__)
+  unsigned const holds = __ballot_sync(full_warp, condition);
+  return holds == 0 ? warp_size : __ffs(static_cast<int>(holds)) - 1;
 #else
-  return warp_reduce(value, minimum{});
+  return warp_reduce(condition ? lane : warp_size, minimum{});
 #endif
 }
 
@@ -126,11 +227,7 @@ __device__ inline T warp_exclusive_scan(T value, T& total) {
 /// it; `__shared__` in function templates would take memory for every instantiation.
 template <int Threads>
 struct block_exchange {
-  struct widest {
-    std::uint64_t words[2];
-  };
-  static constexpr std::size_t reduce_bytes =
-      sizeof(typename collectives::BlockReduce<widest, Threads>::TempStorage);
+  static constexpr std::size_t reduce_bytes = Threads / warp_size * std::size_t{16};
   static constexpr std::size_t scan_bytes =
       sizeof(typename collectives::BlockScan<std::int64_t, Threads,
                                              collectives::BLOCK_SCAN_WARP_SCANS>::TempStorage);
@@ -151,34 +248,21 @@ struct block_exchange {
 };
 
 /// Reduces the values of the threads by an exact operation, and returns the result to every thread.
-/// CUB's result is in thread 0 only.
+/// Each warp reduces its values, and then each thread those of the warps: CUB would let one warp do
+/// the latter, which takes a barrier more.
 template <int Threads, class T, class Op>
-__device__ inline T block_reduce(T value, Op, int thread, block_exchange<Threads>& exchange) {
-  using collective = collectives::BlockReduce<T, Threads>;
-  auto& storage = exchange.template as<typename collective::TempStorage>();
-  T const reduced = collective(storage).Reduce(value, typename cub_operator<Op>::type{});
-  T& result = exchange.template result_as<T>();
-  if (thread == 0) {
-    result = reduced;
-  }
-  __syncthreads();  // thread 0 has the result
-  return result;
-}
-
-/// Returns the smallest of the threads' 64-bit values, by `warp_min`.
-template <int Threads>
-__device__ inline std::uint64_t block_min(std::uint64_t value, int thread,
-                                          block_exchange<Threads>& exchange) {
+__device__ inline T block_reduce(T value, Op op, int thread, block_exchange<Threads>& exchange) {
   constexpr int warps = Threads / warp_size;
-  auto& of_warps = exchange.template as<std::uint64_t[warps]>();
-  value = warp_min(value);
+  auto& of_warps = exchange.template as<T[warps]>();
+  value = warp_reduce(value, op);
   if (thread % warp_size == 0) {
     of_warps[thread / warp_size] = value;
   }
-  __syncthreads();  // every warp has its smallest
+  __syncthreads();  // every warp has its result
   value = of_warps[0];
+#pragma unroll
   for (int i = 1; i < warps; ++i) {
-    value = minimum{}(value, of_warps[i]);
+    value = op(value, of_warps[i]);
   }
   return value;
 }

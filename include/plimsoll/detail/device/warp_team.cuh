@@ -51,8 +51,6 @@ PLIMSOLL_NOINLINE __device__ T call_warp_reduce(T value, Op op) {
   return warp_reduce(value, op);
 }
 
-inline constexpr std::uint64_t no_key = ~std::uint64_t{0};
-
 /// One thread's part of a queue of 64-bit keys: thread j owns keys j, j + Threads, ... and keeps
 /// the smallest of them in a register. CUB has no queue.
 template <int Threads>
@@ -63,10 +61,11 @@ class owned_keys {
     rescan();
   }
   [[nodiscard]] __device__ std::uint64_t smallest() const { return smallest_; }
-  /// Replaces `old` if this thread owns it. Keys are unique, so at most one thread does.
-  __device__ void replace(std::uint64_t old, std::uint64_t key) {
+  /// Replaces `old` by f(old) if this thread owns it. Keys are unique, so at most one thread does.
+  template <class F>
+  __device__ void update(std::uint64_t old, F f) {
     if (smallest_ == old) {
-      keys_[place_] = key;
+      keys_[place_] = f(old);
       rescan();
     }
   }
@@ -95,22 +94,73 @@ class owned_keys {
 class warp_queue {
  public:
   __device__ warp_queue(std::uint64_t* keys, index_t n, int lane)
-      : own_(keys, n, lane), size_(n), top_(warp_min(own_.smallest())) {}
-  [[nodiscard]] __device__ bool empty() const { return size_ == 0; }
+      : own_(keys, n, lane), top_(warp_reduce(own_.smallest(), minimum{})) {}
+  [[nodiscard]] __device__ bool empty() const { return top_ == no_key; }
   [[nodiscard]] __device__ std::uint64_t top() const { return top_; }
+  template <class F>
+  __device__ void update_top(F f) {
+    own_.update(top_, f);
+    top_ = warp_reduce(own_.smallest(), minimum{});
+  }
   __device__ void replace_top(std::uint64_t key) {
-    own_.replace(top_, key);
-    top_ = warp_min(own_.smallest());
+    update_top([key](std::uint64_t) { return key; });
   }
-  __device__ void pop() {
-    --size_;
-    replace_top(no_key);
-  }
+  __device__ void pop() { replace_top(no_key); }
 
  private:
   owned_keys<warp_size> own_;
-  index_t size_;
   std::uint64_t top_;
+};
+
+/// One lane's part of up to 32 * Each unique keys above 0, in registers and in descending order.
+/// CUB's sorts move the keys of all lanes, and its sorts of one thread take a round per key.
+template <int Each>
+class held_keys {
+ public:
+  template <class F>
+  __device__ held_keys(index_t n, F key_at, int lane) {
+#pragma unroll
+    for (int i = 0; i < Each; ++i) {
+      index_t const position = i * warp_size + lane;
+      keys_[i] = position < n ? key_at(position) : 0;
+    }
+    sort();
+  }
+  [[nodiscard]] __device__ std::uint64_t largest() const { return keys_[0]; }
+  /// Removes the largest key if it is `top`.
+  __device__ void remove(std::uint64_t top) {
+    if (keys_[0] == top) {
+#pragma unroll
+      for (int i = 1; i < Each; ++i) {
+        keys_[i - 1] = keys_[i];
+      }
+      keys_[Each - 1] = 0;
+    }
+  }
+
+ private:
+  /// Batcher's odd-even merge sort, whose comparisons do not depend on the keys. Recursive, so that
+  /// all indices are constants and the keys stay in registers.
+  template <int Run = 1, int Step = 1>
+  __device__ void sort() {
+#pragma unroll
+    for (int i = Step % Run; i < Each - Step; ++i) {
+      bool const is_compared =
+          (i - Step % Run) / Step % 2 == 0 && i / (2 * Run) == (i + Step) / (2 * Run);
+      if (is_compared) {
+        std::uint64_t const smaller = minimum{}(keys_[i], keys_[i + Step]);
+        keys_[i] = maximum{}(keys_[i], keys_[i + Step]);
+        keys_[i + Step] = smaller;
+      }
+    }
+    if constexpr (Step > 1) {
+      sort<Run, Step / 2>();
+    } else if constexpr (2 * Run < Each) {
+      sort<2 * Run, 2 * Run>();
+    }
+  }
+
+  std::uint64_t keys_[Each];
 };
 
 /// Team with one problem per warp.
@@ -164,9 +214,7 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     strided<Streaming>(lane_, n, warp_size,
                        [&](index_t i) { value = op(value, static_cast<T>(f(i))); });
     __syncwarp();
-    if constexpr (std::is_same_v<Op, minimum> && std::is_same_v<T, std::uint64_t>) {
-      return warp_min(value);
-    } else if constexpr (Streaming || sizeof(T) <= 4) {
+    if constexpr (Streaming || sizeof(T) <= 4) {
       return warp_reduce(value, op);
     } else {
       return call_warp_reduce(value, op);
@@ -179,6 +227,21 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     auto const value = warp_sum_ordered<Streaming>(n, f, lane_);
     __syncwarp();
     return value;
+  }
+
+  template <class F>
+  __device__ index_t find(index_t from, index_t n, F f) {
+    __syncwarp();
+#pragma unroll 1
+    for (index_t first = from; first < n; first += warp_size) {
+      index_t const i = first + lane_;
+      int const found = warp_first(i < n && f(i), lane_);
+      __syncwarp();
+      if (found < warp_size) {
+        return first + found;
+      }
+    }
+    return n;
   }
 
   template <class F, class T>
@@ -217,7 +280,35 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     return warp_queue(keys, n, lane_);
   }
 
+  /// Most keys that `largest` takes.
+  static constexpr index_t most_largest = 512;
+
+  /// Writes the k largest of unique keys key_at(i) > 0, i < n, in descending order. A call of the
+  /// team that only warps have.
+  template <class F>
+  __device__ void largest(index_t n, index_t k, F key_at, std::uint64_t* out) {
+    __syncwarp();
+    if (n <= 128) {
+      take_largest(held_keys<4>(n, key_at, lane_), k, out);
+    } else if (n <= 256) {
+      take_largest(held_keys<8>(n, key_at, lane_), k, out);
+    } else {
+      take_largest(held_keys<16>(n, key_at, lane_), k, out);
+    }
+    __syncwarp();
+  }
+
  private:
+  template <class Keys>
+  __device__ void take_largest(Keys keys, index_t k, std::uint64_t* out) {
+#pragma unroll 1
+    for (index_t j = 0; j < k; ++j) {
+      std::uint64_t const top = warp_reduce(keys.largest(), maximum{});
+      keys.remove(top);
+      store(out + j, top);
+    }
+  }
+
   int lane_;
 };
 
