@@ -129,6 +129,21 @@ void check_copied_placement() {
   CHECK(uneven.physical_to_logical.to_host() == map_as_int32);
   CHECK(uneven.ref().rank_offsets.extent(1) == 3);
   CHECK(uneven.rank_offsets.to_host() == offsets);
+
+  // Rows per rank, here of every other rank of an engine's array.
+  plimsoll::array const rows(policy, map, 1, 4, 2);
+  auto every_other = rows.view();
+  every_other.extents[1] = 2;
+  every_other.strides[1] = 4;
+  plimsoll::array const one_copies(policy, std::vector<std::int64_t>{2, 1, 1}, 1, 3);
+  auto const of_rows = plimsoll::copy_placement(policy, every_other, one_copies);
+  CHECK(of_rows.physical_to_logical.to_host() == ints{0, 1, -1, 0});
+  CHECK(of_rows.replica_count.to_host() == ints{2, 1, 1});
+  CHECK(of_rows.ref().physical_to_logical.extent(1) == 4);
+  CHECK(of_rows.ranks == 2);
+  plimsoll::array const narrow_rows(policy, map_as_int32, 2, 2, 2);
+  CHECK(plimsoll::copy_placement(policy, narrow_rows, wide_copies).physical_to_logical.to_host() ==
+        map_as_int32);
 }
 
 PLIMSOLL_TEST_CASE("array: rank 1 to 3, copied from the host or zero", P,

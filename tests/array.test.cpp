@@ -115,6 +115,13 @@ TEST_CASE("array: copy_placement refuses maps of other shapes") {
   CHECK_THROWS_WITH_AS(copy_placement(seq, map, counts, 3, map),
                        "copy_placement: rank_offsets: expected 4 offsets (ranks + 1), got 2",
                        plimsoll::invalid_input);
+  array const rows(seq, ints{0, 1, 1, 0}, 1, 2, 2);
+  CHECK_THROWS_WITH_AS(copy_placement(seq, rows, counts),
+                       "copy_placement: replica_count: expected 1 layers, got 2",
+                       plimsoll::invalid_input);
+  CHECK_THROWS_WITH_AS(copy_placement(seq, array(seq, ints{}, 1, 0, 2), other),
+                       "copy_placement: rank_experts: expected 1 to 32767 ranks, got 0",
+                       plimsoll::invalid_input);
 }
 
 TEST_CASE("array: views of a temporary placement are refused") {

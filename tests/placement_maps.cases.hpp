@@ -78,6 +78,29 @@ PLIMSOLL_TEST_CASE("placement_maps: conversions between the forms", P, PLIMSOLL_
     plimsoll::slots_to_ranks(policy, in.placement(), lists.view3(f.layers, f.ranks, f.ranks_width));
     CHECK(lists.values() == f.rank_experts);
 
+    auto rows = blank(f.rank_rows);
+    plimsoll::slots_to_rank_rows(policy, in.placement(),
+                                 rows.view3(f.layers, f.ranks, f.row_width));
+    CHECK(rows.values() == f.rank_rows);
+
+    for (index_t const last : {0, 1}) {  // with and without the end of the last list
+      ints starts;
+      for (std::size_t i = 0; i < f.replica_offsets.size(); ++i) {
+        if (static_cast<index_t>(i) % (f.experts + 1) < f.experts + last) {
+          starts.push_back(f.replica_offsets[i]);
+        }
+      }
+      auto three_counts = blank(f.counts), three_starts = blank(starts);
+      auto three_slots = blank(f.replica_slots);
+      plimsoll::slots_to_replicas(policy, in.map.view2(f.layers, f.slots),
+                                  three_counts.view2(f.layers, f.experts),
+                                  three_starts.view2(f.layers, f.experts + last),
+                                  three_slots.view2(f.layers, f.slots));
+      CHECK(three_counts.values() == f.counts);
+      CHECK(three_starts.values() == starts);
+      CHECK(three_slots.values() == f.replica_slots);
+    }
+
     auto packed_map = blank(f.map);
     auto packed_offsets = blank(f.rank_offsets);
     plimsoll::ranks_to_slots(policy, in.lists(), packed_map.view2(f.layers, f.slots),
@@ -452,6 +475,16 @@ PLIMSOLL_TEST_CASE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_PO
         "65534 in layer 1, slot 3");
   CHECK(to_ranks({0, 1, 2, 3, 0, 5, 2, -1}, {0, 2, 4, 0, 0, 3}, 2) ==
         "slots_to_ranks: rank_experts: expected at least 3 columns, got 2 in layer 1, rank 1");
+
+  CHECK(refusal_of([&] {
+          array_in<std::int32_t, P> const in(ints{0, -1, 1, 0}), copies(ints{2, 1});
+          array_in<std::int32_t, P> out(3 * 1);
+          array_in<std::int32_t, P> const where(ints{0, 2, 4, 4});
+          plimsoll::slots_to_rank_rows(
+              policy, {in.view2(1, 4), copies.view2(1, 2), 3, where.view2(1, 4)},
+              out.view3(1, 3, 1));
+        }) ==
+        "slots_to_rank_rows: rank_experts: expected at least 2 columns, got 1 in layer 0, rank 0");
 
   auto const to_slots = [&](ints const& entries, index_t slot_count) {
     array_in<std::int32_t, P> const in(entries);

@@ -241,6 +241,43 @@ placement<P> copy_placement(P const& policy, Map const& physical_to_logical,
   return result;
 }
 
+/// @brief Copies the rows per rank of an engine, as TensorRT-LLM, RTP-LLM and vLLM Ascend hold
+/// them, to a placement of its own. `slots_to_rank_rows` is the other way.
+///
+/// @param rank_experts `[layers, ranks, slots of a rank]` int32 or int64, in the policy's memory:
+///   expert in each slot of each rank; -1 in empty slots
+/// @param replica_count `[layers, experts]` int32 or int64, in the policy's memory: copies of each
+///   expert
+/// @return the placement, in which slot i of a rank is entry i of its row, without certificates.
+///   Values are not checked, as in the call with a slot map
+/// @throws invalid_input for shapes
+/// @complexity O(layers (slots + experts))
+/// @workspace keeps 4 bytes for each element of the maps, from the policy
+/// @stream enqueues, does not synchronize
+/// @determinism the same bits under every policy
+template <execution_policy P, class Rows, class Counts>
+placement<P> copy_placement(P const& policy, Rows const& rank_experts,
+                            Counts const& replica_count) {
+  constexpr char const* name = "copy_placement";
+  auto const rows =
+      PLIMSOLL_IDS(3, "copy_placement", rank_experts, "[layers, ranks, slots of a rank]");
+  auto const counts = PLIMSOLL_IDS(2, "copy_placement", replica_count, "[layers, experts]");
+  index_t const layers = rows.extent(0);
+  index_t const ranks = rows.extent(1);
+  index_t const width = rows.extent(2);
+  detail::expect_between(name, "rank_experts", 1, rank_limit, ranks, "ranks");
+  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+
+  auto result = detail::allocate_placement(policy, layers, counts.extent(1), ranks * width, ranks,
+                                           matrix_ref<std::int32_t const>{});
+  auto const context = detail::resolve(policy);
+  detail::copy_ids(context, rows,
+                   tensor_ref<std::int32_t>(result.physical_to_logical.data_handle(), layers, ranks,
+                                            width));
+  detail::copy_ids(context, counts, result.replica_count.view());
+  return result;
+}
+
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 }}  // namespace plimsoll

@@ -8,6 +8,7 @@
 /// | replica lists | `replica_offsets[layers, experts + 1]`, `replica_slots[layers, slots]` |
 /// | padded inverse | `logical_to_physical[layers, experts, width]`, padded with -1 |
 /// | lists per rank | `rank_experts[layers, ranks, width]`, padded with -1 |
+/// | rows per rank | the same, with -1 also in empty slots: slot i of a rank is entry i |
 /// | counts | `replica_count[layers, experts]` |
 ///
 /// Each array of a conversion is int32 or int64, as the caller's engine has it; `placement_ref` and
@@ -87,6 +88,44 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&
   detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
   detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
   detail::slots_to_lists(name, detail::resolve(policy), map, offsets, lists);
+}
+
+/// @brief Counts and lists the slots of every expert: the three arrays that TensorRT-LLM's kernels
+/// read.
+///
+/// @param physical_to_logical `[layers, slots]` int32 or int64: an expert, or -1 for an empty slot
+/// @param[out] replica_count `[layers, experts]` int32 or int64
+/// @param[out] replica_offsets `[layers, experts]` or `[layers, experts + 1]` int32 or int64: start
+///   of each list, and in the latter shape the end of the last
+/// @param[out] replica_slots `[layers, slots]` int32 or int64: the lists, slots rising in each; -1
+///   after the last list
+/// @throws invalid_input as `count_replicas`
+/// @complexity O(slots + experts) per layer
+/// @workspace 4 bytes per slot and 8 per expert for each problem in flight, and 64 bytes per layer,
+///   from the policy
+/// @stream synchronizes once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, class Map, class Counts, class Offsets, class Slots>
+void slots_to_replicas(P const& policy, Map const& physical_to_logical, Counts&& replica_count,
+                       Offsets&& replica_offsets, Slots&& replica_slots) {
+  constexpr char const* name = "slots_to_replicas";
+  auto const map = PLIMSOLL_IDS(2, "slots_to_replicas", physical_to_logical, "[layers, slots]");
+  auto const counts =
+      PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_count, "[layers, experts]");
+  auto const offsets =
+      PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_offsets, "[layers, experts (+ 1)]");
+  auto const lists = PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_slots, "[layers, slots]");
+  index_t const layers = map.extent(0);
+  index_t const slots = detail::expect_slots(name, "physical_to_logical", layers, map);
+  index_t const experts = counts.extent(1);
+  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  detail::expect_between(name, "replica_count", 1, expert_limit, experts, "experts");
+  detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
+  detail::expect_between(name, "replica_offsets", experts, experts + 1, offsets.extent(1),
+                         "offsets (experts, or experts + 1)");
+  detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
+  detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
+  detail::slots_to_counted_lists(name, detail::resolve(policy), map, counts, offsets, lists);
 }
 
 /// @brief Finds the expert of every slot: replica lists to slot map.
@@ -188,16 +227,28 @@ void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Lists>
 void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& rank_experts) {
-  constexpr char const* name = "slots_to_ranks";
-  detail::ranked_source const source = detail::expect_ranked(name, placement, expert_limit);
   auto const lists =
       PLIMSOLL_OUTPUT_IDS(3, "slots_to_ranks", rank_experts, "[layers, ranks, width]");
-  index_t const layers = placement.physical_to_logical.extent(0);
-  detail::expect_extent(name, "rank_experts", layers, lists.extent(0), "layers");
-  detail::expect_extent(name, "rank_experts", placement.ranks, lists.extent(1), "ranks");
-  detail::expect_between(name, "rank_experts", 1, detail::slot_limit, lists.extent(2),
-                         "as the width");
-  detail::slots_to_rank_lists(name, detail::resolve(policy), source, lists);
+  detail::slots_to_rank_lists("slots_to_ranks", detail::resolve(policy), placement, false, lists);
+}
+
+/// @brief Copies every rank's slots to a row of its own, empty slots included, so that slot i of a
+/// rank is entry i of its row: the other way of `copy_placement` from rows per rank.
+///
+/// @param placement the slot map, the number of ranks and the rank offsets; `replica_count` is not
+///   read
+/// @param[out] rank_experts `[layers, ranks, width]` int32 or int64: the expert in each slot of
+///   each rank; -1 in empty slots, and behind the slots of a rank that has fewer than `width`
+/// @throws invalid_input as `slots_to_ranks`; `width` must hold all slots of a rank
+/// @complexity O(slots + ranks * width) per layer
+/// @workspace 4 bytes per slot for each problem in flight, and 64 bytes per layer, from the policy
+/// @stream synchronizes once
+/// @determinism integers only: the same bits under every policy
+template <execution_policy P, class Rows>
+void slots_to_rank_rows(P const& policy, placement_ref const& placement, Rows&& rank_experts) {
+  auto const rows =
+      PLIMSOLL_OUTPUT_IDS(3, "slots_to_rank_rows", rank_experts, "[layers, ranks, width]");
+  detail::slots_to_rank_lists("slots_to_rank_rows", detail::resolve(policy), placement, true, rows);
 }
 
 /// @brief Concatenates the ranks' lists into a slot map: every rank gets as many slots as its list

@@ -19,6 +19,12 @@ void sample_array(Run& run) {
   });
   run.expect(placement.physical_to_logical.view(), {0, 1, 0, 1});
   run.expect(placement.rank_offsets.view(), {0, 2, 4});
+  auto const rows = run.array(ints{0, 1, 0, 1}, 1, 2, 2);
+  auto const of_rows = run.call("copy_placement", [&] {
+    return plimsoll::copy_placement(run.policy, run.ids("rank_experts", rows),
+                                    run("replica_count", copies));
+  });
+  run.expect(of_rows.physical_to_logical.view(), {0, 1, 0, 1});
   auto zeros = run.call("zeros", [&] { return plimsoll::zeros<double>(run.policy, 2, 1); });
   run.expect(zeros.view(), {0, 0});
   run.call("array::assign", [&] { zeros.assign(reals{3, 5}); });

@@ -25,6 +25,13 @@ void sample_placement_maps(Run& run) {
   });
   run.expect(begins, {0, 2, 4});
   run.expect(lists, {0, 2, 1, 3});
+  auto const starts = run.array(ints{9, 9}, 1, 2);
+  run.call("slots_to_replicas", [&] {
+    plimsoll::slots_to_replicas(run.policy, run.ids("physical_to_logical", placement.map),
+                                run("replica_count", copies), run("replica_offsets", starts),
+                                run("replica_slots", lists));
+  });
+  run.expect(starts, {0, 2});
   auto const replicas = [&] {
     return plimsoll::replica_lists_ref{run("replicas.replica_offsets", begins),
                                        run("replicas.replica_slots", lists)};
@@ -48,6 +55,12 @@ void sample_placement_maps(Run& run) {
   run.call("slots_to_ranks", [&] {
     plimsoll::slots_to_ranks(run.policy, placement("placement", placement_parts::map_and_offsets),
                              run("rank_experts", of_ranks));
+  });
+  run.expect(of_ranks, {0, 1, 0, 1});
+  run.call("slots_to_rank_rows", [&] {
+    plimsoll::slots_to_rank_rows(run.policy,
+                                 placement("placement", placement_parts::map_and_offsets),
+                                 run("rank_experts", of_ranks));
   });
   run.expect(of_ranks, {0, 1, 0, 1});
   auto const offsets = run.array(ints{9, 9, 9}, 1, 3);

@@ -45,7 +45,8 @@ struct forms {
   index_t copies_width = 0;
   index_t ranks_width = 0;
   bool even = false;  ///< without offsets
-  ints map, counts, rank_offsets, replica_offsets, replica_slots, padded, rank_experts;
+  index_t row_width = 0;
+  ints map, counts, rank_offsets, replica_offsets, replica_slots, padded, rank_experts, rank_rows;
 
   [[nodiscard]] std::size_t slot(index_t layer, index_t s) const {
     return static_cast<std::size_t>(layer * slots + s);
@@ -57,8 +58,8 @@ struct forms {
   /// Computes all other forms from the map and the rank offsets.
   void derive(index_t spare_width) {
     counts.clear(), replica_offsets.clear(), replica_slots.clear();
-    padded.clear(), rank_experts.clear();
-    copies_width = ranks_width = 1;
+    padded.clear(), rank_experts.clear(), rank_rows.clear();
+    copies_width = ranks_width = row_width = 1;
     std::vector<ints> of_experts, of_ranks;
     for (index_t l = 0; l < layers; ++l) {
       replica_offsets.push_back(0);
@@ -84,11 +85,20 @@ struct forms {
           }
         }
         ranks_width = std::max(ranks_width, static_cast<index_t>(list.size()));
+        row_width = std::max(row_width, rank_begin(l, r + 1) - rank_begin(l, r));
         of_ranks.push_back(list);
       }
     }
     copies_width += spare_width;
     ranks_width += spare_width;
+    row_width += spare_width;
+    for (index_t row = 0; row < layers * ranks; ++row) {
+      for (index_t i = 0; i < row_width; ++i) {
+        index_t const s = rank_begin(row / ranks, row % ranks) + i;
+        bool const exists = s < rank_begin(row / ranks, row % ranks + 1);
+        rank_rows.push_back(exists ? map[slot(row / ranks, s)] : -1);
+      }
+    }
     for (ints& list : of_experts) {
       list.resize(static_cast<std::size_t>(copies_width), -1);
       padded.insert(padded.end(), list.begin(), list.end());

@@ -254,8 +254,8 @@ PLIMSOLL_HD linked_slots link_slots(Team& team, scratch& memory, std::int32_t* o
 struct map_outputs {
   matrix_ref<std::int32_t> physical_to_logical = {};
   matrix_ref<std::int32_t> replica_count = {};
-  matrix_ref<std::int32_t> replica_offsets = {};
-  matrix_ref<std::int32_t> replica_slots = {};  ///< written together with `replica_offsets`
+  matrix_ref<std::int32_t> replica_offsets = {};  ///< with or without the end of the last list
+  matrix_ref<std::int32_t> replica_slots = {};    ///< written together with `replica_offsets`
   tensor_ref<std::int32_t> logical_to_physical = {};
   matrix_ref<std::int32_t const> expected = {};  ///< slot map to compare with, instead of outputs
 };
@@ -341,7 +341,9 @@ struct map_body {
       team.exclusive_scan(
           experts + 1, [=, n = experts](index_t e) { return e < n ? begin[e] : 0; }, begin);
       team.for_each(experts + 1, [=, this](index_t e) {
-        out.replica_offsets(layer, e) = begin[e];
+        if (e < out.replica_offsets.extent(1)) {
+          out.replica_offsets(layer, e) = begin[e];
+        }
         index_t position = begin[e];
         for (std::int32_t slot = e < experts ? of.first[e] : -1; slot >= 0; slot = of.next[slot]) {
           out.replica_slots(layer, position++) = slot;
@@ -393,12 +395,13 @@ inline ranked_source ranked_source_of(placement_ref const& placement, index_t ex
   return {{map, experts}, {placement.rank_offsets, map.extent(1), placement.ranks}};
 }
 
-/// Body of `slots_to_ranks`. Problem = layer.
+/// Body of `slots_to_ranks` and `slots_to_rank_rows`. Problem = layer.
 struct slots_to_ranks_body {
   using device_team = warp;
 
   ranked_source source;
   tensor_ref<std::int32_t> rank_experts;
+  bool keeps_empty;  ///< whether an empty slot takes an entry, too
   problem_report* reports = nullptr;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -420,22 +423,22 @@ struct slots_to_ranks_body {
   PLIMSOLL_HD problem_report write(Team& team, index_t layer, std::int32_t const* owner) const {
     slot_ranges const& ranges = source.ranges;
     index_t const width = rank_experts.extent(2);
-    auto const held = [=, this](index_t r) {
-      index_t experts = 0;
+    auto const entries = [=, this](index_t r) {
+      index_t count = 0;
       for (index_t s = source.ranges.begin(layer, r); s < source.ranges.end(layer, r); ++s) {
-        experts += owner[s] >= 0 ? 1 : 0;
+        count += keeps_empty || owner[s] >= 0 ? 1 : 0;
       }
-      return experts;
+      return count;
     };
     index_t const wide =
-        first_where(team, ranges.ranks, [=](index_t r) { return held(r) > width; });
+        first_where(team, ranges.ranks, [=](index_t r) { return entries(r) > width; });
     if (wide < ranges.ranks) {
-      return refusal(fault_kind::rank_width, wide, width, held(wide));
+      return refusal(fault_kind::rank_width, wide, width, entries(wide));
     }
     team.for_each(ranges.ranks, [=, this](index_t r) {
       index_t i = 0;
       for (index_t s = source.ranges.begin(layer, r); s < source.ranges.end(layer, r); ++s) {
-        if (owner[s] >= 0) {
+        if (keeps_empty || owner[s] >= 0) {
           rank_experts(layer, r, i++) = owner[s];
         }
       }

@@ -31,6 +31,15 @@ void copy_ids(Context const& context, matrix_ref<Id> const& from,
   }
 }
 
+/// Copies ids of type int32 or int64 to an int32 tensor of the same shape, in stream order.
+template <class Context, class Id>
+void copy_ids(Context const& context, tensor_ref<Id> const& from,
+              tensor_ref<std::int32_t> const& to) {
+  using value = std::remove_const_t<Id>;
+  convert_ids_body<value, std::int32_t> const body{tensor_ref<value const>(from), to};
+  launch(context, body.problems(), body);
+}
+
 /// Ids of a caller as int32: the caller's array itself, or a copy of an int64 array in the memory
 /// of the context. Neither call synchronizes.
 template <class Context, class Id, int Rank>

@@ -235,6 +235,23 @@ void slots_to_lists(std::string_view function, Context const& context, Map const
   run_map(function, context, map.extent(0), body, {}, in, begin, listed);
 }
 
+/// Converts a slot map to counts and replica lists; `offsets` may lack the end of the last list.
+template <class Context, class Map, class Counts, class Offsets, class Slots>
+void slots_to_counted_lists(std::string_view function, Context const& context, Map const& map,
+                            Counts const& counts, Offsets const& offsets, Slots const& slots) {
+  index_t const experts = counts.extent(1);
+  auto const in = input_ids(context, map);
+  auto const copies = output_ids(context, counts);
+  auto const begin = output_ids(context, offsets);
+  auto const listed = output_ids(context, slots);
+  map_body<slot_source> const body{{in.view(), experts},
+                                   experts,
+                                   {.replica_count = copies.view(),
+                                    .replica_offsets = begin.view(),
+                                    .replica_slots = listed.view()}};
+  run_map(function, context, map.extent(0), body, {}, in, copies, begin, listed);
+}
+
 /// Converts replica lists to a slot map.
 template <class Context, class Map>
 void lists_to_slots(std::string_view function, Context const& context, replica_source const& source,
@@ -267,13 +284,19 @@ void padded_to_lists(std::string_view function, Context const& context, Padded c
   run_map(function, context, padded.extent(0), body, "logical_to_physical", in, begin, listed);
 }
 
-/// Converts a slot map to lists per rank.
+/// Converts a slot map to lists per rank, with or without the empty slots.
 template <class Context, class Lists>
 void slots_to_rank_lists(std::string_view function, Context const& context,
-                         ranked_source const& source, Lists const& rank_experts) {
+                         placement_ref const& placement, bool keeps_empty,
+                         Lists const& rank_experts) {
+  ranked_source const source = expect_ranked(function, placement, expert_limit);
+  expect_extent(function, "rank_experts", placement.physical_to_logical.extent(0),
+                rank_experts.extent(0), "layers");
+  expect_extent(function, "rank_experts", placement.ranks, rank_experts.extent(1), "ranks");
+  expect_between(function, "rank_experts", 1, slot_limit, rank_experts.extent(2), "as the width");
   auto const out = output_ids(context, rank_experts);
-  run_map(function, context, rank_experts.extent(0), slots_to_ranks_body{source, out.view()}, {},
-          out);
+  run_map(function, context, rank_experts.extent(0),
+          slots_to_ranks_body{source, out.view(), keeps_empty}, {}, out);
 }
 
 /// Converts lists per rank to a slot map.
