@@ -2,6 +2,8 @@
 // Tests of least_loaded under the policies of a CUDA compiler and in CUDA graphs.
 #include "least_loaded.cases.hpp"
 
+#include <memory>
+
 #include "support/captured.cuh"
 
 namespace plimsoll_test {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "support/llep.hpp"
 #include "support/policies.hpp"
 #include "support/refusal.hpp"
+#include "support/update_sequences.hpp"
+#include "support/updated_homes.hpp"
 
 namespace plimsoll_test {
 
@@ -274,6 +277,118 @@ inline void check_impossible(step_fn step_of) {
 
 PLIMSOLL_TEST_CASE("llep: infeasible limits, one rank, no tokens", P, PLIMSOLL_PREPARED_POLICIES) {
   check_impossible(step_of<P>);
+}
+
+// ----- updates -----------------------------------------------------------------------------------
+
+/// Takes other homes and ranks, some of them refused, on all ranks of a group, and compares each
+/// step with that of a new group. `run_of(step)` returns a function that repeats `step`: itself, or
+/// a replay of its CUDA graph. Returns the transfers of steps with dead ranks.
+template <class P, class Cost, class RunOf>
+std::int64_t check_updates(std::uint64_t seed, spill_price<Cost> const& price,
+                           RunOf const& run_of) {
+  constexpr index_t tokens = 20;
+  generator draw(seed);
+  index_t const ranks = draw.between(1, 4);
+  index_t const experts = draw.between(1, 12);
+  index_t const most = experts + draw.between(0, 2 * ranks);
+  updated_homes<P> model(draw, experts, ranks, most);
+  llep_case c;
+  c.k = draw.between(1, 2);
+  c.options = {.experts = experts,
+               .max_slots = most,
+               .min_chunk = 1 + static_cast<std::int64_t>(seed % 3),
+               .lambda = 0,
+               .max_imports = seed % 4 == 0 ? index_t{2} : experts,
+               .expert_bytes = 8};
+  auto const next_batch = [&] {
+    auto const hot = draw.between(0, experts - 1);
+    c.ids.clear();
+    for (index_t r = 0; r < ranks; ++r) {
+      c.ids.push_back(make_ids(draw, tokens * c.k, experts, hot));
+    }
+  };
+  struct planners {
+    std::unique_ptr<llep_group<P, Cost>> group;
+    std::vector<typename llep_group<P, Cost>::rank_type> ranks;
+  };
+  auto const planners_for = [&](home_arrays<P> const& homes) {
+    llep_case given = c;
+    homes.give(given.options);
+    auto group = std::make_unique<llep_group<P, Cost>>(given, price);
+    auto of_ranks = group->make_ranks();
+    return planners{std::move(group), std::move(of_ranks)};
+  };
+  next_batch();
+  planners all = planners_for(model.in_use());  // copies the arrays, which are freed here
+  auto const run = run_of([&] { all.group->step(all.ranks); });
+  std::int64_t transfers = 0;
+  for (int turn = 0; turn < 4; ++turn) {
+    CAPTURE(turn);
+    if (turn > 0) {
+      model.step(all.ranks, "llep");
+    }
+    next_batch();
+    all.group->assign(c);
+    run();
+    auto const got = all.group->written(all.ranks);
+    planners fresh = planners_for(model.in_use());
+    fresh.group->step(fresh.ranks);
+    auto const expected = fresh.group->results(fresh.ranks);
+    for (std::size_t r = 0; r < got.size(); ++r) {
+      CHECK(difference(got[r], expected[r]) == "");
+    }
+    transfers += model.all_live() ? 0 : expected[0].report.transfers;
+    model.check_current(all.ranks.front(), "llep");
+  }
+  return transfers;
+}
+
+template <class P, class RunOf>
+std::int64_t check_updates(std::uint64_t seed, RunOf const& run_of) {
+  return seed % 4 == 3 ? check_updates<P>(seed, spill_price<moe_cost>{{5, 1, 2}, 200, 50}, run_of)
+                       : check_updates<P>(seed, spill_price<void>{}, run_of);
+}
+
+PLIMSOLL_TEST_CASE("llep: updated objects plan as new ones do", P, PLIMSOLL_PREPARED_POLICIES) {
+  std::int64_t transfers = 0;
+  for (std::uint64_t seed = 0; seed < update_sequences<P>(); ++seed) {
+    CAPTURE(seed);
+    transfers += check_updates<P>(seed, [](auto const& step) { return step; });
+  }
+  CHECK((transfers > 0 || array_in<int, P>::on_device));
+}
+
+PLIMSOLL_TEST_CASE("llep: refused updates", P, PLIMSOLL_PREPARED_POLICIES) {
+  llep_case const c = make_even_case(9);
+  llep_group<P> const group(c, {});
+  plimsoll::llep rank(make_policy<P>(), {1, group.options()});
+  auto const refusal = [&](auto const& homes, plimsoll::rank_set const& on = {}) {
+    return refusal_of([&] {
+      rank.update(homes, on);
+      rank.check();
+    });
+  };
+  array_in<std::int32_t, P> homes(ints{0, 1, 2, 3, 0, 1, 2, 3, 0});
+  array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 1, 1, 0});
+  array_in<double, P> const speeds(std::vector<double>{1, 1, -1, 1});
+  plimsoll::vector_ref<std::int32_t const> const eight(homes.data(), 8);
+  check_message(refusal(eight), "no error");
+  check_message(refusal(homes.view1()), "llep::update: home_rank: expected 8 experts, got 9");
+  check_message(refusal(eight, {.ranks = 3}),
+                "llep::update: on.ranks: expected 4 ranks, as in the placement, got 3");
+  check_message(refusal(eight, {.active = active.view1()}),
+                "llep::update: residents or home_rank: expected a live rank for every expert, got "
+                "none for expert 3");
+  check_message(refusal(eight, {.speeds = speeds.view1()}),
+                "llep::update: on.speeds: expected values from 2^-64 to 2^64, got -1 for rank 2");
+  plimsoll::placement_ref const residents{.physical_to_logical = homes.view2(1, 9), .ranks = 4};
+  check_message(refusal(residents),
+                "llep::update: residents.physical_to_logical: expected 1 to 8 slots, got 9");
+  homes.assign(ints{0, 1, 2, 3, 0, 1, 2, 4, 0});
+  check_message(
+      refusal(eight),
+      "llep::update: residents or home_rank: expected ranks from 0 to 3, got 4 for expert 7");
 }
 
 }  // namespace plimsoll_test

@@ -2,6 +2,8 @@
 // Tests of llep under the policies of a CUDA compiler and in CUDA graphs.
 #include "llep.cases.hpp"
 
+#include <memory>
+
 #include "support/captured.cuh"
 
 namespace plimsoll_test {
@@ -26,6 +28,16 @@ PLIMSOLL_TEST_CASE("llep: a step can be captured in a CUDA graph and replayed", 
     for (std::size_t r = 0; r < got.size(); ++r) {
       CHECK(difference(got[r], expected[r]) == "");
     }
+  }
+}
+
+PLIMSOLL_TEST_CASE("llep: a step captured in a CUDA graph before an update uses it", P,
+                   gpu_resource_kind) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    CAPTURE(seed);
+    check_updates<P>(seed, [](auto const& step) {
+      return [graph = std::make_shared<captured>(step)] { graph->replay(); };
+    });
   }
 }
 

@@ -21,6 +21,7 @@
 #include "support/placement_updates.hpp"
 #include "support/policies.hpp"
 #include "support/refusal.hpp"
+#include "support/update_sequences.hpp"
 
 namespace plimsoll_test {
 
@@ -544,8 +545,7 @@ void check_updates(std::uint64_t seed, RunOf const& run_of) {
 
 PLIMSOLL_TEST_CASE("minmax_lp: updated objects split as new ones do", P,
                    PLIMSOLL_PREPARED_POLICIES) {
-  std::uint64_t const sequences = array_in<int, P>::on_device ? 3 : cases_of(60);
-  for (std::uint64_t seed = 0; seed < sequences; ++seed) {
+  for (std::uint64_t seed = 0; seed < update_sequences<P>(); ++seed) {
     CAPTURE(seed);
     check_updates<P>(seed, [](auto const& step) { return step; });
   }

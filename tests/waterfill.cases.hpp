@@ -18,6 +18,8 @@
 #include "support/hash.hpp"
 #include "support/policies.hpp"
 #include "support/refusal.hpp"
+#include "support/update_sequences.hpp"
+#include "support/updated_slots.hpp"
 #include "support/waterfill.hpp"
 
 namespace plimsoll_test {
@@ -348,6 +350,102 @@ PLIMSOLL_TEST_CASE("waterfill: refuses invalid input", P, PLIMSOLL_PREPARED_POLI
       "waterfill::fill: batch.weights: expected weights, as rows.weights is set, got none");
   check_message(filled(4, 4, {{}, {ids.data(), 3}}),
                 "waterfill::fill: rows.ranks: expected 4 tokens, got 3");
+}
+
+// ----- updates -----------------------------------------------------------------------------------
+
+/// Takes other slots and ranks, some of them refused, and compares each step with that of a new
+/// object. `run_of(step)` returns a function that repeats `step`: itself, or a replay of its CUDA
+/// graph. Returns the rows that moved in steps with dead ranks.
+template <class P, class RunOf>
+std::int64_t check_updates(std::uint64_t seed, RunOf const& run_of) {
+  constexpr index_t tokens = 60;
+  generator draw(seed);
+  fill_case c;
+  c.ranks = draw.between(1, 6);
+  c.slots = draw.between(2 * c.ranks, 5 * c.ranks);
+  c.stream = seed;
+  c.options.rank = draw.between(0, c.ranks - 1);
+  c.options.line = {.top_k = 3,
+                    .max_tokens = tokens,
+                    .method = seed % 3 == 0 ? fill_method::sampled : fill_method::surplus,
+                    .candidates = seed % 2 == 0 ? candidate_ranks::all : candidate_ranks::visited,
+                    .min_tokens = 1};
+  updated_slots<P> model(draw, c.ranks, c.slots, c.options.rank);
+  auto const next_batch = [&] {
+    c.ids = model.ids(tokens * c.k());
+    c.others.clear();
+    for (index_t i = 0; i < 2 * c.ranks; ++i) {
+      c.others.push_back(model.lives(i % c.ranks) ? draw.between(0, 90) : 0);
+    }
+  };
+  next_batch();
+  fill_in<P> in(c);
+  auto const fill_for = [&](slot_arrays<P> const& of) {
+    plimsoll::placement_ref placement = in.placement();
+    if (of.rank_offsets().data != nullptr) {
+      placement.rank_offsets = {of.rank_offsets().data, 1, c.ranks + 1};
+    }
+    waterfill_options options = c.options;
+    options.line.on = of.on();
+    return plimsoll::waterfill(make_policy<P>(), placement, options);
+  };
+  auto fill = fill_for(model.in_use());  // copies the arrays, which are freed here
+  auto const run = run_of([&] { in.step(fill); });
+  std::int64_t moved = 0;
+  for (int turn = 0; turn < 4; ++turn) {
+    CAPTURE(turn);
+    if (turn > 0) {
+      model.step(fill, "waterfill");
+    }
+    next_batch();
+    in.assign(c);
+    run();
+    fill_result const got = in.result(fill);
+    auto fresh = fill_for(model.in_use());
+    in.step(fresh);
+    fill_result const expected = in.result(fresh);
+    CHECK(difference(got, expected) == "");
+    moved += model.all_live() ? 0 : expected.report.moved;
+    model.check_current(fill, "waterfill");
+  }
+  return moved;
+}
+
+PLIMSOLL_TEST_CASE("waterfill: updated objects fill as new ones do", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  std::int64_t moved = 0;
+  for (std::uint64_t seed = 0; seed < update_sequences<P>(); ++seed) {
+    CAPTURE(seed);
+    moved += check_updates<P>(seed, [](auto const& step) { return step; });
+  }
+  CHECK((moved > 0 || array_in<int, P>::on_device));
+}
+
+PLIMSOLL_TEST_CASE("waterfill: refused updates", P, PLIMSOLL_PREPARED_POLICIES) {
+  fill_case c;
+  c.ranks = 2;
+  c.slots = 4;
+  c.options.line = {.top_k = 1, .max_tokens = 4};
+  fill_in<P> const in(c);
+  array_in<std::int32_t, P> const offsets(ints{0, 2, 2, 4});
+  plimsoll::waterfill fill(make_policy<P>(), in.placement(), c.options);
+  auto const refusal = [&](index_t count, plimsoll::rank_set const& on = {}) {
+    return refusal_of([&] {
+      fill.update({offsets.data(), count}, on);
+      fill.check();
+    });
+  };
+  check_message(refusal(2),
+                "waterfill::update: rank_offsets: expected 3 offsets (ranks + 1), got 2");
+  check_message(refusal(3, {.ranks = 3}),
+                "waterfill::update: on.ranks: expected 2 ranks, as in the placement, got 3");
+  check_message(
+      refusal(3),
+      "waterfill::update: rank_offsets: expected at least 1 slot for every live rank, got "
+      "0 for rank 1");
+  array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 0});
+  check_message(refusal(3, {.active = active.view1()}), "no error");
 }
 
 }  // namespace plimsoll_test

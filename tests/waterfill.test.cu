@@ -2,6 +2,7 @@
 // Tests of waterfill under the policies of a CUDA compiler and in CUDA graphs.
 #include "waterfill.cases.hpp"
 
+#include <memory>
 #include <set>
 
 #include "support/captured.cuh"
@@ -60,6 +61,16 @@ PLIMSOLL_TEST_CASE("waterfill: the same rows in one launch of many blocks", P, g
     std::set<std::int32_t> const ranks(expected.ranks.begin(), expected.ranks.end());
     CHECK(ranks.size() > 1);
     CHECK(difference(fill_of<P>(c), expected) == "");
+  }
+}
+
+PLIMSOLL_TEST_CASE("waterfill: a step captured in a CUDA graph before an update uses it", P,
+                   gpu_resource_kind) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    CAPTURE(seed);
+    check_updates<P>(seed, [](auto const& step) {
+      return [graph = std::make_shared<captured>(step)] { graph->replay(); };
+    });
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,8 @@
 #include "support/policies.hpp"
 #include "support/refusal.hpp"
 #include "support/spread.hpp"
+#include "support/update_sequences.hpp"
+#include "support/updated_slots.hpp"
 #include "support/waterline.hpp"
 
 namespace plimsoll_test {
@@ -254,36 +255,11 @@ PLIMSOLL_TEST_CASE("waterline: refuses invalid loads", P, PLIMSOLL_PREPARED_POLI
   }
 }
 
-/// The slots, liveness and speeds of ranks.
-struct slots_of_ranks {
-  ints offsets;  ///< [ranks + 1] or empty
-  std::vector<std::uint8_t> active;
-  std::vector<double> speeds;
-};
-
-/// Draws ranks of which each has a slot.
-inline slots_of_ranks draw_slots(generator& draw, index_t ranks, index_t slots) {
-  slots_of_ranks result{{0}, {}, {}};
-  bool const unequal = draw.between(0, 2) == 0;
-  for (index_t r = 0; r < ranks; ++r) {
-    result.active.push_back(r == 0 || draw.between(0, 3) > 0);
-    result.speeds.push_back(unequal ? static_cast<double>(draw.between(1, 6)) * 0.5 : 1.5);
-    index_t const left = slots - result.offsets.back() - (ranks - r);
-    result.offsets.push_back(
-        result.offsets.back() + 1 +
-        static_cast<std::int32_t>(draw.between(0, std::min<index_t>(left, 4))));
-  }
-  if (draw.between(0, 3) == 0) {
-    result.offsets.clear();
-  }
-  return result;
-}
-
 /// Takes other slots and ranks, some of them refused, and compares each step with that of a new
 /// object. `run_of(step)` returns a function that repeats `step`: itself, or a replay of its CUDA
-/// graph.
+/// graph. Returns the rows that moved in steps with dead ranks.
 template <class P, class RunOf>
-void check_updates(std::uint64_t seed, RunOf const& run_of) {
+std::int64_t check_updates(std::uint64_t seed, RunOf const& run_of) {
   constexpr index_t tokens = 60;
   constexpr index_t k = 3;
   auto const policy = make_policy<P>();
@@ -291,6 +267,7 @@ void check_updates(std::uint64_t seed, RunOf const& run_of) {
   index_t const ranks = draw.between(1, 6);
   index_t const slots = draw.between(2 * ranks, 5 * ranks);
   index_t const source = draw.between(0, ranks - 1);
+  updated_slots<P> model(draw, ranks, slots, source);
   waterline_options options{
       .slots = slots,
       .top_k = k,
@@ -302,20 +279,7 @@ void check_updates(std::uint64_t seed, RunOf const& run_of) {
   array_in<std::int64_t, P> loads(2 * ranks);
   array_in<std::int32_t, P> out_ids(tokens * (k + 1));
   array_in<std::int32_t, P> out_ranks(tokens);
-  struct arrays {
-    array_in<std::int32_t, P> offsets;
-    array_in<std::uint8_t, P> active;
-    array_in<double, P> speeds;
-    explicit arrays(slots_of_ranks const& of)
-        : offsets(of.offsets), active(of.active), speeds(of.speeds) {}
-    [[nodiscard]] plimsoll::vector_ref<std::int32_t const> rank_offsets() const {
-      return offsets.size() == 0 ? plimsoll::vector_ref<std::int32_t const>{} : offsets.view1();
-    }
-    [[nodiscard]] plimsoll::rank_set on() const {
-      return {.ranks = active.size(), .active = active.view1(), .speeds = speeds.view1()};
-    }
-  };
-  auto const line_for = [&](arrays const& of) {
+  auto const line_for = [&](slot_arrays<P> const& of) {
     options.rank_offsets = of.rank_offsets();
     options.on = of.on();
     return plimsoll::waterline(policy, options);
@@ -340,68 +304,35 @@ void check_updates(std::uint64_t seed, RunOf const& run_of) {
                    numbers_in(plimsoll::read(policy, line.report())[0])};
   };
 
-  slots_of_ranks now = draw_slots(draw, ranks, slots);
-  auto first = std::make_unique<arrays>(now);
-  auto line = line_for(*first);
-  first.reset();  // the object has copied them
+  auto line = line_for(model.in_use());  // copies the arrays, which are freed here
   auto const run = run_of([&] { step_of(line); });
+  std::int64_t moved = 0;
   for (int turn = 0; turn < 4; ++turn) {
     CAPTURE(turn);
     if (turn > 0) {
-      slots_of_ranks next = draw_slots(draw, ranks, slots);
-      bool const same_ranks = draw.between(0, 1) == 0;
-      std::int64_t const fault = draw.between(0, 8);
-      bool refused = true;
-      if (fault == 1) {
-        next.offsets.assign(static_cast<std::size_t>(ranks) + 1, 0);  // rank 0 lives
-      } else if (fault == 2 && !next.offsets.empty()) {
-        next.offsets.back() = static_cast<std::int32_t>(slots) + 1;
-      } else if (fault == 3 && !same_ranks) {
-        next.active.assign(next.active.size(), 0);
-      } else if (fault == 4 && !same_ranks) {
-        next.speeds.back() = -1;
-      } else {
-        refused = false;
-      }
-      {
-        arrays const given(next);
-        same_ranks ? line.update(given.rank_offsets())
-                   : line.update(given.rank_offsets(), given.on());
-        std::string const message = refusal_of([&] { line.check(); });  // waits
-        CAPTURE(message);
-        CHECK(message.starts_with("waterline::update: ") == refused);
-      }
-      if (!refused) {
-        if (same_ranks) {
-          next.active = now.active;
-          next.speeds = now.speeds;
-        }
-        now = next;
-      }
+      model.step(line, "waterline");
     }
-    ints drawn;
-    for (index_t i = 0; i < tokens * k; ++i) {
-      drawn.push_back(static_cast<std::int32_t>(draw.between(-1, slots / 2)));
-    }
-    ids.assign(drawn);
+    ids.assign(model.ids(tokens * k));
     run();
     written const got = written_by(line);
-    arrays const given(now);
-    auto fresh = line_for(given);
+    auto fresh = line_for(model.in_use());
     step_of(fresh);
     bool const same = got == written_by(fresh);
     CHECK(same);
-    CHECK(refusal_of([&] { line.expect_current(given.rank_offsets()); }) == "no error");
+    moved += model.all_live() ? 0 : plimsoll::read(policy, fresh.report())[0].moved;
+    model.check_current(line, "waterline");
   }
+  return moved;
 }
 
 PLIMSOLL_TEST_CASE("waterline: updated objects fill as new ones do", P,
                    PLIMSOLL_PREPARED_POLICIES) {
-  std::uint64_t const sequences = array_in<int, P>::on_device ? 3 : cases_of(60);
-  for (std::uint64_t seed = 0; seed < sequences; ++seed) {
+  std::int64_t moved = 0;
+  for (std::uint64_t seed = 0; seed < update_sequences<P>(); ++seed) {
     CAPTURE(seed);
-    check_updates<P>(seed, [](auto const& step) { return step; });
+    moved += check_updates<P>(seed, [](auto const& step) { return step; });
   }
+  CHECK((moved > 0 || array_in<int, P>::on_device));
 }
 
 PLIMSOLL_TEST_CASE("waterline: refused updates", P, PLIMSOLL_PREPARED_POLICIES) {

@@ -2,6 +2,8 @@
 // Tests of waterline under the policies of a CUDA compiler and in CUDA graphs.
 #include "waterline.cases.hpp"
 
+#include <memory>
+
 #include "support/captured.cuh"
 
 namespace plimsoll_test {

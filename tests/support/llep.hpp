@@ -210,11 +210,17 @@ class llep_group {
     }
   }
   [[nodiscard]] std::vector<rank_result> results(std::vector<rank_type>& ranks) {
+    for (rank_type const& of : ranks) {
+      of.check();
+    }
+    return written(ranks);
+  }
+  /// Returns the results of a step after an update that may have been refused.
+  [[nodiscard]] std::vector<rank_result> written(std::vector<rank_type>& ranks) {
     auto const policy = make_policy<P>();
     std::vector<rank_result> all;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       rank_type& of = ranks[r];
-      of.check();
       all.push_back(result(of.assignment(), r));
       auto const counts = of.counts();
       all.back().plan.counts =
