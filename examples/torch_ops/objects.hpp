@@ -17,6 +17,7 @@
 #include <plimsoll/waterline.hpp>
 
 #include "counters.hpp"
+#include "planning.hpp"
 #include "tensors.hpp"
 
 namespace torch_ops_example {
@@ -54,6 +55,10 @@ struct lplb_object : torch::CustomClassHolder {
 
 /// Waterfill on one rank: places the rows of the shared expert so that they even out the ranks.
 struct waterfill_object : torch::CustomClassHolder {
+  /// Takes other slots of the ranks, for the steps from now on, replays of captured ones included:
+  /// `rank_offsets[ranks + 1]` int32, or none where slots are spread evenly, and which ranks live,
+  /// `active[ranks]` uint8, or none where that stays. `check` throws if their values are refused.
+  virtual void update(optional_tensor const& rank_offsets, optional_tensor const& active) = 0;
   /// Counts this rank's `topk_ids[tokens, top_k]`, which are slots, into `loads[2, ranks]` int64,
   /// which the engine sums over ranks.
   virtual void count(Tensor const& topk_ids, Tensor const& loads) = 0;
@@ -61,8 +66,8 @@ struct waterfill_object : torch::CustomClassHolder {
   /// `weights[tokens, top_k]` in and `filled_weights[tokens, top_k + 1]` out.
   virtual void fill(Tensor const& topk_ids, Tensor const& loads, Tensor const& ids,
                     optional_tensor const& weights, optional_tensor const& filled_weights) = 0;
-  /// Throws if the last fill refused its loads, or, unless that is allowed, if it had ids that are
-  /// not a slot. Waits.
+  /// Throws if the last update or the last fill refused its values, or, unless that is allowed, if
+  /// the last fill had ids that are not a slot. Waits.
   virtual void check(bool allow_lost) = 0;
   /// Returns the number of ids of the last calls by outcome. Waits.
   virtual counter_dict counters() = 0;
@@ -82,6 +87,10 @@ struct capacity_mask_object : torch::CustomClassHolder {
 
 /// LLEP on one rank: spills the tokens of overloaded ranks to the least loaded ones.
 struct least_loaded_object : torch::CustomClassHolder {
+  /// Takes other homes of experts, for the steps from now on, replays of captured ones included:
+  /// `physical_to_logical[slots]` int32 of one layer; the others are those of waterfill's `update`.
+  virtual void update(Tensor const& physical_to_logical, optional_tensor const& rank_offsets,
+                      optional_tensor const& active) = 0;
   /// Counts this rank's `topk_ids[tokens, k]` into `counts[experts]` int32, its row of the matrix
   /// that the engine gathers from all ranks.
   virtual void count(Tensor const& topk_ids, Tensor const& counts) = 0;
@@ -90,8 +99,8 @@ struct least_loaded_object : torch::CustomClassHolder {
   /// Writes the rank of every counted token copy, and its row in the send buffer, to
   /// `destinations[tokens, k]` and `rows[tokens, k]`, of the type of the ids.
   virtual void route(Tensor const& topk_ids, Tensor const& destinations, Tensor const& rows) = 0;
-  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last route had
-  /// ids without a rank. Waits.
+  /// Throws if the last update or the last plan refused its values, or, unless that is allowed, if
+  /// the last route had ids without a rank. Waits.
   virtual void check(bool allow_lost) = 0;
   /// Returns the number of ids of the last calls by outcome. Waits.
   virtual counter_dict counters() = 0;
@@ -246,6 +255,9 @@ class waterfill final : public kept<Backend, waterfill_object> {
   waterfill(call<Backend> const& at, plimsoll::waterline_options const& options, index_t rank)
       : base(at), line_(at.policy(), options), rank_(rank) {}
 
+  void update(optional_tensor const& rank_offsets, optional_tensor const& active) override {
+    plimsoll_planning::update_slots(this->again("waterfill.update"), line_, rank_offsets, active);
+  }
   void count(Tensor const& topk_ids, Tensor const& loads) override {
     auto const at = this->again("waterfill.count");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, top_k]", [&](auto id) {
@@ -367,6 +379,11 @@ class least_loaded final : public kept<Backend, least_loaded_object> {
   least_loaded(call<Backend> const& at, index_t rank, plimsoll::least_loaded_options const& options)
       : base(at), planner_(at.policy(), options), rank_(rank), routed_(at.policy(), 1) {}
 
+  void update(Tensor const& physical_to_logical, optional_tensor const& rank_offsets,
+              optional_tensor const& active) override {
+    plimsoll_planning::update_homes(this->again("least_loaded.update"), planner_,
+                                    physical_to_logical, rank_offsets, active);
+  }
   void count(Tensor const& topk_ids, Tensor const& counts) override {
     auto const at = this->again("least_loaded.count");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, k]", [&](auto id) {
@@ -405,7 +422,8 @@ class least_loaded final : public kept<Backend, least_loaded_object> {
   static c10::intrusive_ptr<least_loaded_object> make(Tensor const& like, index_t rank,
                                                       index_t ranks, index_t nodes, index_t experts,
                                                       index_t max_token_copies, double alpha,
-                                                      index_t min_chunk, double threshold) {
+                                                      index_t min_chunk, double threshold,
+                                                      index_t max_slots) {
     call<Backend> const at("least_loaded", like);
     if (rank < 0 || rank >= ranks) {
       throw plimsoll::invalid_input("least_loaded: rank: expected 0 to ranks - 1, got " +
@@ -415,6 +433,7 @@ class least_loaded final : public kept<Backend, least_loaded_object> {
         at, rank,
         plimsoll::least_loaded_options{.on = {.ranks = ranks, .nodes = nodes},
                                        .experts = experts,
+                                       .max_slots = max_slots,
                                        .alpha = alpha,
                                        .min_chunk = min_chunk,
                                        .lambda = threshold,

@@ -25,12 +25,17 @@ TORCH_LIBRARY(plimsoll, library) {
       .def("counters", &lplb_object::counters)
       .def("quotas", &lplb_object::quotas);
   library.class_<waterfill_object>("Waterfill")
+      .def("update", &waterfill_object::update, "",
+           {torch::arg("rank_offsets"), torch::arg("active") = torch::arg::none()})
       .def("check", &waterfill_object::check, "", {torch::arg("allow_lost") = false})
       .def("counters", &waterfill_object::counters);
   library.class_<capacity_mask_object>("CapacityMask")
       .def("check", &capacity_mask_object::check, "", {torch::arg("allow_lost") = false})
       .def("counters", &capacity_mask_object::counters);
   library.class_<least_loaded_object>("LeastLoaded")
+      .def("update", &least_loaded_object::update, "",
+           {torch::arg("physical_to_logical"), torch::arg("rank_offsets"),
+            torch::arg("active") = torch::arg::none()})
       .def("check", &least_loaded_object::check, "", {torch::arg("allow_lost") = false})
       .def("counters", &least_loaded_object::counters)
       .def("send_counts", &least_loaded_object::send_counts)
@@ -78,7 +83,7 @@ TORCH_LIBRARY(plimsoll, library) {
   library.def(
       "least_loaded(Tensor like, int rank, int ranks, int nodes, int experts, int "
       "max_token_copies, "
-      "float alpha=1.0, int min_chunk=1024, float threshold=1.3) "
+      "float alpha=1.0, int min_chunk=1024, float threshold=1.3, int max_slots=0) "
       "-> " TORCH_OPS_EXAMPLE_CLASS "LeastLoaded");
 
   // Steps of objects, which write to the caller's tensors.

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans from views of tensors. examples/torch_ops and examples/tvm_ffi have this file in common:
-// each of them can be copied alone, and a test compares the two files byte by byte. What differs,
-// the types of tensors and how maps are allocated, is in planners.hpp.
+// Plans, and updates of objects, from views of tensors. examples/torch_ops and examples/tvm_ffi
+// have this file in common: each of them can be copied alone, and a test compares the two files
+// byte by byte. What differs, the types of tensors and how maps are allocated, is in planners.hpp.
 #pragma once
 
 #include <cstdint>
 #include <plimsoll/array.hpp>
 #include <plimsoll/flow_placement.hpp>
 #include <plimsoll/placement_maps.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/systems/craft.hpp>
 #include <plimsoll/systems/gem.hpp>
 #include <plimsoll/systems/select_planner.hpp>
+#include <plimsoll/views.hpp>
 
 namespace plimsoll_planning {
 
@@ -102,6 +105,53 @@ void plan_gem(Policy const& policy, Loads const& load, plimsoll::latency_curves 
       policy, load, curves,
       {.on = {.ranks = ranks}, .restarts = restarts, .seed = static_cast<std::uint64_t>(seed)}, map,
       counts);
+}
+
+/// Gives an object for one layer other slots of ranks. `rank_offsets` is empty (slots are spread
+/// evenly) or a tensor `[ranks + 1]` of int32; `active` is empty (the same ranks live) or a tensor
+/// `[ranks]` of uint8.
+template <class Call, class Line, class OptionalTensor>
+void update_slots(Call const& at, Line& line, OptionalTensor const& rank_offsets,
+                  OptionalTensor const& active) {
+  plimsoll::vector_ref<std::int32_t const> offsets;
+  if (rank_offsets.has_value()) {
+    offsets = at.template view<std::int32_t const, 1>("rank_offsets", *rank_offsets, "[ranks + 1]");
+  }
+  if (active.has_value()) {
+    line.update(offsets,
+                {.active = at.template view<std::uint8_t const, 1>("active", *active, "[ranks]")});
+  } else {
+    line.update(offsets);
+  }
+}
+
+/// Returns a view of a tensor of one row.
+template <class Call, class Tensor>
+plimsoll::matrix_ref<std::int32_t const> row_of(Call const& at, char const* argument,
+                                                Tensor const& tensor, char const* shape) {
+  auto const row = at.template view<std::int32_t const, 1>(argument, tensor, shape);
+  plimsoll::matrix_ref<std::int32_t const> result(row.data, 1, row.extent(0));
+  result.strides[1] = row.strides[0];
+  return result;
+}
+
+/// Gives a planner for one layer other homes of experts: `physical_to_logical` is a tensor
+/// `[slots]` of int32, the others are those of `update_slots`.
+template <class Call, class Planner, class Tensor, class OptionalTensor>
+void update_homes(Call const& at, Planner& planner, Tensor const& physical_to_logical,
+                  OptionalTensor const& rank_offsets, OptionalTensor const& active) {
+  plimsoll::placement_ref residents{
+      .physical_to_logical = row_of(at, "physical_to_logical", physical_to_logical, "[slots]"),
+      .ranks = planner.options().on.ranks};
+  if (rank_offsets.has_value()) {
+    residents.rank_offsets = row_of(at, "rank_offsets", *rank_offsets, "[ranks + 1]");
+  }
+  if (active.has_value()) {
+    planner.update(residents, {.active = at.template view<std::uint8_t const, 1>("active", *active,
+                                                                                 "[ranks]")});
+  } else {
+    planner.update(residents);
+  }
 }
 
 }  // namespace plimsoll_planning

@@ -16,6 +16,7 @@
 
 #include "counters.hpp"
 #include "exports.hpp"
+#include "planning.hpp"
 #include "tensors.hpp"
 
 namespace tvm_ffi_example {
@@ -177,6 +178,12 @@ class waterfill : kept_object<Backend> {
   waterfill(call<Backend> const& at, plimsoll::waterline_options const& options, index_t rank)
       : kept_object<Backend>(at), line_(at.policy(), options), rank_(rank) {}
 
+  /// Takes other slots of the ranks, for the steps from now on, replays of captured ones included:
+  /// `rank_offsets[ranks + 1]` int32, or none where slots are spread evenly, and which ranks live,
+  /// `active[ranks]` uint8, or none where that stays. `check` throws if their values are refused.
+  void update(Optional<TensorView> rank_offsets, Optional<TensorView> active) {
+    plimsoll_planning::update_slots(this->again("waterfill.update"), line_, rank_offsets, active);
+  }
   /// Counts this rank's `topk_ids[tokens, top_k]`, which are slots, into `loads[2, ranks]` int64,
   /// which the engine sums over ranks.
   void count(TensorView topk_ids, TensorView loads) {
@@ -209,8 +216,8 @@ class waterfill : kept_object<Backend> {
       line_.fill(in, rank_, batch, out, rows);
     });
   }
-  /// Throws if the last fill refused its loads, or, unless that is allowed, if it had ids that are
-  /// not a slot. Waits.
+  /// Throws if the last update or the last fill refused its values, or, unless that is allowed, if
+  /// the last fill had ids that are not a slot. Waits.
   void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("waterfill.check");
     line_.check();
@@ -236,6 +243,7 @@ class waterfill : kept_object<Backend> {
                                     .weight = static_cast<float>(weight)},
         rank);
     return members()
+        .add("update", object, &waterfill::update)
         .add("count", object, &waterfill::count)
         .add("fill", object, &waterfill::fill)
         .add("check", object, &waterfill::check)
@@ -318,6 +326,13 @@ class least_loaded : kept_object<Backend> {
         rank_(rank),
         routed_(at.policy(), 1) {}
 
+  /// Takes other homes of experts, for the steps from now on, replays of captured ones included:
+  /// `physical_to_logical[slots]` int32 of one layer; the others are those of waterfill's `update`.
+  void update(TensorView physical_to_logical, Optional<TensorView> rank_offsets,
+              Optional<TensorView> active) {
+    plimsoll_planning::update_homes(this->again("least_loaded.update"), planner_,
+                                    physical_to_logical, rank_offsets, active);
+  }
   /// Counts this rank's `topk_ids[tokens, k]` into `counts[experts]` int32, its row of the matrix
   /// that the engine gathers from all ranks.
   void count(TensorView topk_ids, TensorView counts) {
@@ -345,8 +360,8 @@ class least_loaded : kept_object<Backend> {
                      at.template view<Id, 2>("rows", rows, "[tokens, k]"), routed_);
     });
   }
-  /// Throws if the last plan refused its counts, or, unless that is allowed, if the last route had
-  /// ids without a rank. Waits.
+  /// Throws if the last update or the last plan refused its values, or, unless that is allowed, if
+  /// the last route had ids without a rank. Waits.
   void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("least_loaded.check");
     planner_.check();
@@ -363,7 +378,7 @@ class least_loaded : kept_object<Backend> {
 
   static object_members make(DLDevice device, index_t rank, index_t ranks, index_t nodes,
                              index_t experts, index_t max_token_copies, double alpha,
-                             index_t min_chunk, double threshold) {
+                             index_t min_chunk, double threshold, index_t max_slots) {
     call<Backend> const at("least_loaded", device);
     if (rank < 0 || rank >= ranks) {
       refuse("least_loaded", "rank", "0 to ranks - 1", std::to_string(rank));
@@ -372,12 +387,14 @@ class least_loaded : kept_object<Backend> {
         at, rank,
         plimsoll::least_loaded_options{.on = {.ranks = ranks, .nodes = nodes},
                                        .experts = experts,
+                                       .max_slots = max_slots,
                                        .alpha = alpha,
                                        .min_chunk = min_chunk,
                                        .lambda = threshold,
                                        .max_token_copies = max_token_copies});
     auto const& planner = object->planner_;
     return members()
+        .add("update", object, &least_loaded::update)
         .add("count", object, &least_loaded::count)
         .add("plan", object, &least_loaded::plan)
         .add("route", object, &least_loaded::route)

@@ -172,8 +172,8 @@ class _Kept:
                     functools.partial(_call, f"{name}.{member}", value) if is_function else value)
 
     def check(self, allow_lost=False):
-        """Waits; raises ValueError for what the last plan refused, and for token copies of the last calls that
-        have no place, such as ids out of range, unless `allow_lost`."""
+        """Waits; raises ValueError for what the last plan or update refused, and for token copies of the last
+        calls that have no place, such as ids out of range, unless `allow_lost`."""
         self._check(allow_lost)
 
     def counters(self):
@@ -199,7 +199,7 @@ def lplb(physical_to_logical, replica_count, ranks, max_token_copies, *, rank_of
 def waterfill(like, rank, ranks, slots, top_k, max_tokens, *, nodes=1, weight=1.0, to_all_ranks=False):
     """Spreads the shared expert's rows. count(topk_ids, loads[2, ranks]), whose int64 sums over all ranks
     go to fill(topk_ids, loads, ids[tokens, top_k + 1], weights or None, filled_weights or None);
-    check()."""
+    check(). update(rank_offsets or None, active or None) takes other slots of the ranks."""
     options = (rank, ranks, nodes, slots, top_k, max_tokens, weight, to_all_ranks)
     return _Kept("waterfill", like, _device_of(like), *options)
 
@@ -209,9 +209,13 @@ def capacity_mask(like, experts, top_k, max_tokens, *, factor=1.0):
     return _Kept("capacity_mask", like, _device_of(like), experts, top_k, max_tokens, factor)
 
 
-def least_loaded(like, rank, ranks, experts, max_token_copies, *, nodes=1, alpha=1.0, min_chunk=1024, threshold=1.3):
+def least_loaded(
+    like, rank, ranks, experts, max_token_copies, *, nodes=1, alpha=1.0, min_chunk=1024, threshold=1.3, max_slots=0
+):
     """Spills tokens of overloaded ranks (LLEP). count(topk_ids, counts[experts]); plan(counts[ranks,
     experts]); route(topk_ids, destinations, rows); check(). Arrays: send_counts and receive_counts
-    [ranks, ranks], transfers (expert, from, to; transfer_offsets[-1] of them), transfer_offsets."""
-    options = (rank, ranks, nodes, experts, max_token_copies, alpha, min_chunk, threshold)
+    [ranks, ranks], transfers (expert, from, to; transfer_offsets[-1] of them), transfer_offsets.
+    update(physical_to_logical[slots], rank_offsets or None, active or None) takes other homes of the experts,
+    in up to `max_slots` slots (0: as many as experts)."""
+    options = (rank, ranks, nodes, experts, max_token_copies, alpha, min_chunk, threshold, max_slots)
     return _Kept("least_loaded", like, _device_of(like), *options)

@@ -310,6 +310,39 @@ class Objects(unittest.TestCase):
             rows += torch.bincount(filled[:, top_k] // 5, minlength=ranks)  # each rank has a fifth slot
         self.assertEqual((loads[0] + rows).max(), max(-(-loads.sum() // ranks), loads[0].max()))
 
+    def test_waterfill_takes_other_slots(self):
+        ranks, tokens, top_k = 4, 256, 2
+        ids = random_ids(tokens, top_k, 16)
+        filler = plimsoll.waterfill(ids, 0, ranks, 1, 16, top_k, tokens, 1.0, True)
+
+        def step():
+            loads, filled = torch.empty(2, ranks, dtype=torch.long), torch.empty(tokens, top_k + 1, dtype=torch.long)
+            plimsoll.waterfill_count(filler, ids, loads)
+            plimsoll.waterfill_fill(filler, ids, loads, filled)
+            return loads, filled
+
+        even = step()
+        # Rank 3 has failed, and the others hold its slots.
+        offsets = torch.tensor([0, 3, 10, 16, 16], dtype=torch.int32)
+        filler.update(offsets, torch.tensor([1, 1, 1, 0], dtype=torch.uint8))
+        loads, filled = step()
+        filler.check()
+        owners = torch.bucketize(ids, offsets[1:].long(), right=True)
+        self.assertTrue(torch.equal(filled[:, :top_k], ids + owners))
+        rows = (filled[:, top_k, None] == offsets[1:] + torch.arange(ranks)).sum(0)
+        self.assertEqual(rows.sum(), tokens)
+        self.assertEqual(rows[3], 0)
+        self.assertEqual((loads[0] + rows).max(), max(-(-loads.sum() // 3), loads[0].max()))
+
+        filler.update(offsets + torch.tensor([0, 0, 0, 1, 1], dtype=torch.int32))  # 17 slots
+        with self.assertRaisesRegex((ValueError, RuntimeError), "waterline::update: rank_offsets: "):
+            filler.check()
+        self.assertTrue(torch.equal(step()[1], filled))  # what is refused changes nothing
+        filler.update(None, torch.ones(ranks, dtype=torch.uint8))
+        for tensor, expected in zip(step(), even):
+            self.assertTrue(torch.equal(tensor, expected))
+        filler.check()
+
     def test_capacity_mask_keeps_the_best_of_each_expert(self):
         tokens, top_k, experts = 96, 2, 8
         ids = random_ids(tokens, top_k, experts)
@@ -349,6 +382,45 @@ class Objects(unittest.TestCase):
         transfers = objects[0].transfers()[: objects[0].transfer_offsets()[-1]]
         self.assertGreater(len(transfers), 0)
         self.assertTrue(torch.equal(transfers[:, 1], transfers[:, 0] * ranks // experts))
+
+    def test_least_loaded_takes_other_homes(self):
+        ranks, experts, tokens, k = 4, 8, 128, 2
+        ids = random_ids(tokens, k, experts) % 5
+        counts = torch.zeros(ranks, experts, dtype=torch.int32)
+
+        def step(of):
+            destinations, rows = torch.empty_like(ids), torch.empty_like(ids)
+            plimsoll.least_loaded_count(of, ids, counts[1])
+            plimsoll.least_loaded_plan(of, counts)
+            plimsoll.least_loaded_route(of, ids, destinations, rows)
+            return destinations, rows, of.transfers()[: of.transfer_offsets()[-1]].clone()
+
+        def make():
+            return plimsoll.least_loaded(ids, 1, ranks, 1, experts, ids.numel(), 1.0, 1, 1.0, 10)
+
+        planner = make()
+        # Rank 3 has failed; two experts have two homes.
+        slots = torch.tensor([3, 0, 5, 6, 1, 0, 2, 4, 7, 1], dtype=torch.int32)
+        offsets = torch.tensor([0, 4, 5, 10, 10], dtype=torch.int32)
+        planner.update(slots, offsets, torch.tensor([1, 1, 1, 0], dtype=torch.uint8))
+        destinations, _, transfers = step(planner)
+        planner.check()
+        self.assertLess(destinations.max(), 3)
+        self.assertEqual(torch.bincount(destinations.flatten()).max(), -(-ids.numel() // 3))
+        self.assertGreater(len(transfers), 0)
+        for expert, home, to in transfers.tolist():
+            self.assertIn(expert, slots[offsets[home] : offsets[home + 1]].tolist())
+            self.assertNotIn(expert, slots[offsets[to] : offsets[to + 1]].tolist())
+
+        slots[8] = 0  # expert 7 has no home
+        planner.update(slots, offsets)
+        with self.assertRaisesRegex((ValueError, RuntimeError), "least_loaded::update: .* got none for expert 7"):
+            planner.check()
+        self.assertTrue(torch.equal(step(planner)[0], destinations))  # what is refused changes nothing
+        planner.update(torch.arange(experts, dtype=torch.int32), None, torch.ones(ranks, dtype=torch.uint8))
+        for tensor, expected in zip(step(planner), step(make())):
+            self.assertTrue(torch.equal(tensor, expected))
+        planner.check()
 
 
 if __name__ == "__main__":

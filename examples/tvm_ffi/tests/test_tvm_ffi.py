@@ -403,6 +403,7 @@ class Objects(unittest.TestCase):
         quotas = balancer.quotas
         balancer.update(*after, None)
         balancer.plan(loads[None].astype(np.int32))
+        quotas = balancer.quotas if ON_DEVICE else quotas  # there it is a copy
         slots = np.empty_like(ids)
         balancer.dispatch(0, ids, slots)
         balancer.check()
@@ -454,6 +455,46 @@ class Objects(unittest.TestCase):
         level = -(-int(loads.sum()) // ranks)
         self.assertEqual((loads[0] + rows).max(), max(level, loads[0].max()))
 
+    def test_waterfill_takes_other_slots(self):
+        ranks, tokens, top_k = 4, 256, 2
+        ids = random_ids(tokens, top_k, 16)
+        filler = plimsoll_ffi.waterfill(ids, 0, ranks, 16, top_k, tokens, to_all_ranks=True)
+
+        def step(of, step_ids):
+            loads, filled = np.empty((2, ranks), np.int64), np.empty((tokens, top_k + 1), np.int32)
+            of.count(step_ids, loads)
+            of.fill(step_ids, loads, filled, None, None)
+            return loads, filled
+
+        even = step(filler, ids)
+        # Rank 3 has failed, and the others hold its slots.
+        offsets, active = np.array([0, 3, 10, 16, 16], np.int32), np.array([1, 1, 1, 0], np.uint8)
+        filler.update(offsets, active)
+        loads, filled = step(filler, ids)
+        filler.check()
+        owners = np.searchsorted(offsets, ids, side="right") - 1
+        np.testing.assert_array_equal(filled[:, :top_k], ids + owners)
+        np.testing.assert_array_equal(loads[0], np.bincount(owners.ravel(), minlength=ranks))
+        shared = offsets[1:] + np.arange(ranks)
+        self.assertTrue(np.isin(filled[:, top_k], shared[:3]).all())
+        rows = (filled[:, top_k, None] == shared).sum(axis=0)
+        self.assertEqual((loads[0] + rows).max(), max(-(-int(loads.sum()) // 3), loads[0].max()))
+
+        # What is refused changes nothing.
+        filler.update(np.array([0, 3, 10, 17, 17], np.int32), None)
+        with self.assertRaisesRegex(ValueError, "^waterline::update: rank_offsets: "):
+            filler.check()
+        np.testing.assert_array_equal(step(filler, ids)[1], filled)
+        with self.assertRaisesRegex(ValueError, "^waterline::update: rank_offsets: expected 5 offsets"):
+            filler.update(offsets[:4].copy(), None)
+        with self.assertRaisesRegex(ValueError, r"^waterfill.update: rank_offsets: expected int32 \[ranks \+ 1\]"):
+            filler.update(offsets.astype(np.int64), None)
+
+        filler.update(None, np.ones(ranks, np.uint8))
+        for array, expected in zip(step(filler, ids), even):
+            np.testing.assert_array_equal(array, expected)
+        filler.check()
+
     def test_capacity_mask_keeps_the_best_of_each_expert(self):
         tokens, top_k, experts = 100, 3, 8
         ids = random_ids(tokens, top_k, experts)
@@ -495,6 +536,55 @@ class Objects(unittest.TestCase):
         transfers = objects[0].transfers[: objects[0].transfer_offsets[-1]]
         self.assertGreater(len(transfers), 0)
         np.testing.assert_array_equal(transfers[:, 1], transfers[:, 0] * ranks // experts)
+
+    def test_least_loaded_takes_other_homes(self):
+        ranks, experts, tokens, k = 4, 8, 128, 2
+        ids = random_ids(tokens, k, experts) % 5
+        counts = np.zeros((ranks, experts), np.int32)
+
+        def make():
+            return plimsoll_ffi.least_loaded(ids, 1, ranks, experts, ids.size, min_chunk=1, threshold=1.0, max_slots=10)
+
+        def step(of):
+            destinations, rows = np.empty_like(ids), np.empty_like(ids)
+            of.count(ids, counts[1])
+            of.plan(counts)
+            of.route(ids, destinations, rows)
+            transfers = of.transfers[: of.transfer_offsets[-1]]
+            return destinations, rows, np.array(transfers), np.array(of.send_counts)
+
+        planner = make()
+        sends = planner.send_counts
+        before = step(planner)
+        # Rank 3 has failed; two experts have two homes.
+        slots = np.array([3, 0, 5, 6, 1, 0, 2, 4, 7, 1], np.int32)
+        offsets, active = np.array([0, 4, 5, 10, 10], np.int32), np.array([1, 1, 1, 0], np.uint8)
+        planner.update(slots, offsets, active)
+        destinations, _, transfers, sent = step(planner)
+        planner.check()
+        self.assertTrue(ON_DEVICE or np.array_equal(sends, sent))  # at the address of before
+        self.assertLess(destinations.max(), 3)
+        self.assertEqual(np.bincount(destinations.ravel()).max(), -(-ids.size // 3))
+        self.assertGreater(len(transfers), 0)
+        for expert, home, to in transfers[:, :3]:
+            self.assertIn(expert, slots[offsets[home] : offsets[home + 1]])
+            self.assertNotIn(expert, slots[offsets[to] : offsets[to + 1]])
+
+        # What is refused changes nothing: here expert 7 has no home.
+        planner.update(np.where(slots == 7, 0, slots).astype(np.int32), offsets, None)
+        with self.assertRaisesRegex(ValueError, "^least_loaded::update: .* got none for expert 7"):
+            planner.check()
+        np.testing.assert_array_equal(step(planner)[0], destinations)
+        with self.assertRaisesRegex(ValueError, "^least_loaded::update: residents.physical_to_logical: .*, got 11"):
+            planner.update(np.zeros(11, np.int32), None, None)
+        with self.assertRaisesRegex(ValueError, r"^least_loaded.update: physical_to_logical: expected int32 \[slots\]"):
+            planner.update(slots.astype(np.int64), offsets, None)
+
+        planner.update(np.arange(experts, dtype=np.int32), None, np.ones(ranks, np.uint8))
+        for array, fresh, expected in zip(step(planner), step(make()), before):
+            np.testing.assert_array_equal(array, fresh)
+            np.testing.assert_array_equal(array, expected)
+        planner.check()
 
 
 @unittest.skipIf(torch is None or ON_DEVICE, "no PyTorch, or one without CUDA")
