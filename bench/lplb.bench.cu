@@ -55,8 +55,7 @@ void update(benchmark::State& state) {
     on.physical_to_logical.data = maps[which].data();
     return on;
   };
-  static plimsoll::lplb planner(plimsoll::gpu(work.get()), placement(0),
-                                plimsoll::lplb_options{});
+  static plimsoll::lplb planner(plimsoll::gpu(work.get()), placement(0), plimsoll::lplb_options{});
   static replayed both(work.get(), [] {
     planner.update(0, placement(1));
     planner.update(0, placement(0));

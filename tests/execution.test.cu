@@ -184,8 +184,7 @@ PLIMSOLL_TEST_CASE(
   {
     // As prepared objects do: their device is known before the capture.
     captured const graph([&] {
-      plimsoll::detail::launch(context, 5,
-                               execution_cases::visit{visits.data(), sums.data(), 100});
+      plimsoll::detail::launch(context, 5, execution_cases::visit{visits.data(), sums.data(), 100});
     });
     int now = -1;
     CHECK(cudaGetDevice(&now) == cudaSuccess);

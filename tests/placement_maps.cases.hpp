@@ -92,10 +92,9 @@ PLIMSOLL_TEST_CASE("placement_maps: conversions between the forms", P, PLIMSOLL_
       }
       auto three_counts = blank(f.counts), three_starts = blank(starts);
       auto three_slots = blank(f.replica_slots);
-      plimsoll::slots_to_replicas(policy, in.map.view2(f.layers, f.slots),
-                                  three_counts.view2(f.layers, f.experts),
-                                  three_starts.view2(f.layers, f.experts + last),
-                                  three_slots.view2(f.layers, f.slots));
+      plimsoll::slots_to_replicas(
+          policy, in.map.view2(f.layers, f.slots), three_counts.view2(f.layers, f.experts),
+          three_starts.view2(f.layers, f.experts + last), three_slots.view2(f.layers, f.slots));
       CHECK(three_counts.values() == f.counts);
       CHECK(three_starts.values() == starts);
       CHECK(three_slots.values() == f.replica_slots);
@@ -480,9 +479,9 @@ PLIMSOLL_TEST_CASE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_PO
           array_in<std::int32_t, P> const in(ints{0, -1, 1, 0}), copies(ints{2, 1});
           array_in<std::int32_t, P> out(3 * 1);
           array_in<std::int32_t, P> const where(ints{0, 2, 4, 4});
-          plimsoll::slots_to_rank_rows(
-              policy, {in.view2(1, 4), copies.view2(1, 2), 3, where.view2(1, 4)},
-              out.view3(1, 3, 1));
+          plimsoll::slots_to_rank_rows(policy,
+                                       {in.view2(1, 4), copies.view2(1, 2), 3, where.view2(1, 4)},
+                                       out.view3(1, 3, 1));
         }) ==
         "slots_to_rank_rows: rank_experts: expected at least 2 columns, got 1 in layer 0, rank 0");
 

@@ -81,8 +81,8 @@ TEST_CASE("placement_maps: the same bits in every team") {
                                                    {in.placement().rank_offsets, f.slots, f.ranks}};
       tensor const lists_out(lists.data(), f.layers, f.ranks, f.ranks_width);
       for (bool const keeps_empty : {false, true}) {  // with empty slots a list may be too long
-        check_teams(plimsoll::detail::slots_to_ranks_body{ranked, lists_out, keeps_empty},
-                    f.layers, lists);
+        check_teams(plimsoll::detail::slots_to_ranks_body{ranked, lists_out, keeps_empty}, f.layers,
+                    lists);
       }
       check_teams(
           plimsoll::detail::ranks_to_slots_body{in.lists(), slots_out,

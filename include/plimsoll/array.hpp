@@ -271,9 +271,9 @@ placement<P> copy_placement(P const& policy, Rows const& rank_experts,
   auto result = detail::allocate_placement(policy, layers, counts.extent(1), ranks * width, ranks,
                                            matrix_ref<std::int32_t const>{});
   auto const context = detail::resolve(policy);
-  detail::copy_ids(context, rows,
-                   tensor_ref<std::int32_t>(result.physical_to_logical.data_handle(), layers, ranks,
-                                            width));
+  detail::copy_ids(
+      context, rows,
+      tensor_ref<std::int32_t>(result.physical_to_logical.data_handle(), layers, ranks, width));
   detail::copy_ids(context, counts, result.replica_count.view());
   return result;
 }
