@@ -13,17 +13,31 @@ cd "$copy"
 git init --quiet
 git add -A
 
-# The first and the last name of every list.
+# The first and the last name of every list, before and after a release. Files of others stay as they are.
+echo 'int  unformatted ;' >unformatted.cpp
 for name in a_first_test zz_last_test; do
   script/new $name >/dev/null
   [[ $(grep -c "plimsoll/.*$name" CMakeLists.txt) == 4 ]] || { echo "CMakeLists.txt lacks headers of $name"; exit 1; }
+  awk -v entry="- \`$name\` " '
+    /^## / { unreleased = /\(unreleased\)$/ }
+    unreleased && index($0, entry) == 1 { found = 1 }
+    END { exit !found }' CHANGELOG.md || { echo "CHANGELOG.md has no entry of $name under an unreleased version"; exit 1; }
+  sed -i 's/^\(## .*\) (unreleased)$/\1/' CHANGELOG.md
 done
+[[ $(cat unformatted.cpp) == 'int  unformatted ;' ]] || { echo 'script/new formats files of others'; exit 1; }
+rm unformatted.cpp
 ! script/new zz_last_test 2>/dev/null || { echo 'script/new writes over a primitive'; exit 1; }
 ! script/new Wrong 2>/dev/null || { echo 'script/new accepts the name Wrong'; exit 1; }
 script/format --check
 script/mutate --check
 tests/contracts/entries.sh .
 tests/contracts/layout.sh include
+# A row that lacks a cell goes unnoticed by those who read the page.
+awk -F'|' '
+  !/^\|/ { cells = 0; next }
+  cells && NF != cells { print FILENAME ": a row of " NF - 2 " cells in a table of " cells - 2 ": " $0; bad = 1; next }
+  { cells = NF }
+  END { exit bad }' README.md docs/README.md docs/compile_times.md docs/device_costs.md docs/support_matrix.md
 docs/tables/code --check README.md docs/*.md
 docs/tables/kernel_costs --rows docs/tables/device_costs/kernels.md
 
