@@ -149,8 +149,8 @@ struct split_rounding {
   }
   [[nodiscard]] PLIMSOLL_HD std::uint64_t component(index_t i) const { return members[i] >> 32; }
 
-  // Positions are 32-bit numbers: 64-bit arithmetic takes two instructions of a GPU, and the time of
-  // a walk is that of its instructions.
+  // Positions are 32-bit numbers: 64-bit arithmetic takes two instructions of a GPU, and the time
+  // of a walk is that of its instructions.
 
   /// Rounds all shares of a rank.
   PLIMSOLL_HD std::int64_t round(std::int32_t r) const {
