@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -184,7 +185,20 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
   template <class Key>
   auto queue(Key* keys, index_t n) {
     ++cost_.calls;
-    return counted_queue<Key>(cost_, keys, n);
+    return counted_queue<Key>(*this, keys, n);
+  }
+
+  /// As a warp has it: a reduction for each key that is written.
+  static constexpr index_t most_largest = plimsoll::detail::most_largest;
+  template <class F>
+  void largest(index_t n, index_t k, F key_at, std::uint64_t* out) {
+    ++cost_.calls;
+    cost_.queue_steps += k;
+    std::vector<std::uint64_t> keys;
+    for (index_t i = 0; i < n; ++i) {
+      keys.push_back(alone("largest", [&] { return key_at(i); }));
+    }
+    std::partial_sort_copy(keys.begin(), keys.end(), out, out + k, std::greater<>{});
   }
 
  private:
@@ -192,12 +206,18 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
   template <class Key>
   class counted_queue {
    public:
-    counted_queue(launch_cost& cost, Key* keys, index_t n) : cost_(cost), heap_(one_, keys, n) {}
+    counted_queue(counting_team& team, Key* keys, index_t n)
+        : team_(team), cost_(team.cost_), heap_(one_, keys, n) {}
     [[nodiscard]] bool empty() const { return heap_.empty(); }
     [[nodiscard]] Key top() const { return heap_.top(); }
     void replace_top(Key key) {
       ++cost_.queue_steps;
       heap_.replace_top(key);
+    }
+    template <class F>
+    void update_top(F f) {
+      ++cost_.queue_steps;
+      heap_.update_top([&](Key top) { return team_.alone("update_top", [&] { return f(top); }); });
     }
     void pop() {
       ++cost_.queue_steps;
@@ -210,7 +230,12 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
       void single(F f) {
         f();
       }
+      template <class F>
+      auto broadcast(F f) {
+        return f();
+      }
     };
+    counting_team& team_;
     launch_cost& cost_;
     uncounted one_;
     plimsoll::detail::heap_queue<uncounted, Key> heap_;

@@ -59,6 +59,10 @@ inline constexpr goal all_goals[] = {
      "from the counts of one layer to the slots of 4096 tokens, top-8: split, quotas, dispatch; 64 "
      "ranks, 64 additional replicas",
      std::nullopt, limit{40}},
+    {"lplb_update",
+     "take new placements of 58 layers into a prepared object, 64 ranks, 64 additional replicas, "
+     "one core; on a GPU captured",
+     limit{1000}, limit{100}},
     {"token_drop",
      "mask 16384 tokens x 256 experts, top-8, capacity factor 1, from scores to kept pairs, one "
      "core",

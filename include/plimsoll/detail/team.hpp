@@ -24,6 +24,8 @@
 ///     match_ranks(n, f, bins, ranks, storage)
 ///                                     ranks[i] = number of j < i with f(j) = f(i), for f(i) in
 ///                                     [0, bins); n at most match_tile; storage: match_bytes(bins)
+///     largest(n, k, f, out)           only warps: the k largest of up to most_largest unique keys
+///                                     f(i) > 0, in descending order
 ///     queue(keys, n)                  min-queue of unique keys: empty top replace_top update_top
 ///                                     pop
 ///
@@ -203,6 +205,9 @@ inline constexpr T lowest = std::numeric_limits<T>::lowest();
 
 template <class F>
 using result_at = std::remove_cvref_t<std::invoke_result_t<F&, index_t>>;
+
+/// Most keys that `largest` of a warp takes: sixteen for each lane.
+inline constexpr index_t most_largest = 512;
 
 /// The key of no element of a queue, in place of which `update_top` pops.
 inline constexpr std::uint64_t no_key = ~std::uint64_t{0};

@@ -280,11 +280,8 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     return warp_queue(keys, n, lane_);
   }
 
-  /// Most keys that `largest` takes.
-  static constexpr index_t most_largest = 512;
+  static constexpr index_t most_largest = detail::most_largest;
 
-  /// Writes the k largest of unique keys key_at(i) > 0, i < n, in descending order. A call of the
-  /// team that only warps have.
   template <class F>
   __device__ void largest(index_t n, index_t k, F key_at, std::uint64_t* out) {
     __syncwarp();
