@@ -180,15 +180,15 @@ PLIMSOLL_TEST_CASE(
   array_in<std::int32_t, gpu_kind> visits(5);
   array_in<std::int32_t, gpu_kind> sums(5);
   int const other = (device + 1) % devices;  // the same device if there is only one
-  plimsoll::detail::check_cuda(cudaSetDevice(other), "cudaSetDevice");
   {
     // As prepared objects do: their device is known before the capture.
     captured const graph([&] {
+      plimsoll::detail::check_cuda(cudaSetDevice(other), "cudaSetDevice");
       plimsoll::detail::launch(context, 5, execution_cases::visit{visits.data(), sums.data(), 100});
+      int now = -1;
+      CHECK(cudaGetDevice(&now) == cudaSuccess);
+      CHECK(now == other);
     });
-    int now = -1;
-    CHECK(cudaGetDevice(&now) == cudaSuccess);
-    CHECK(now == other);
     graph.replay();
   }
   plimsoll::detail::check_cuda(cudaSetDevice(device), "cudaSetDevice");

@@ -9,18 +9,26 @@
 
 namespace plimsoll_test {
 
-/// CUDA graph of the work that `enqueue` enqueues on the tests' stream. `enqueue` must not
-/// allocate.
+/// CUDA graph of the work that `enqueue` enqueues on the tests' stream, whose device is current
+/// meanwhile. `enqueue` must not allocate.
 class captured {
  public:
   template <class F>
   explicit captured(F const& enqueue) {
     using plimsoll::detail::check_cuda;
     long const prepared = device_memory().allocations();
+    plimsoll::detail::current_device const current(
+        plimsoll::detail::resolve(plimsoll::gpu(device_stream())));
+    current.check();
     check_cuda(cudaStreamBeginCapture(device_stream(), cudaStreamCaptureModeThreadLocal),
                "cudaStreamBeginCapture");
-    enqueue();
     cudaGraph_t graph = nullptr;
+    try {
+      enqueue();
+    } catch (...) {  // the next test needs the stream
+      static_cast<void>(cudaStreamEndCapture(device_stream(), &graph));
+      throw;
+    }
     check_cuda(cudaStreamEndCapture(device_stream(), &graph), "cudaStreamEndCapture");
     check_cuda(cudaGraphInstantiate(&graph_, graph, 0), "cudaGraphInstantiate");
     check_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
