@@ -111,6 +111,10 @@ cudaError_t cudaSetDevice(int device) {
   cuda.current = code == cudaSuccess ? device : cuda.current;
   return code;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cuda.capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cuda.call("cudaStreamIsCapturing");
+}
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
   *device = stream == stream_on(1) ? 1 : 0;
   return cuda.call("cudaStreamGetDevice");
@@ -285,6 +289,11 @@ TEST_CASE("cuda calls: the device of a context is that of its stream") {
     CHECK(plimsoll::detail::device_of(stream) == 1);
   }
   CHECK(cuda.count("cudaStreamGetDevice") == 2);
+  // CUDA refuses that call during a capture, and ends the capture.
+  cuda.capturing = true;
+  CHECK(context_on(0).device == 1);
+  CHECK(cuda.count("cudaStreamGetDevice") == 2);
+  cuda.capturing = false;
 
   cuda.failing = "cudaStreamGetDevice";
   auto const error = error_of([] { static_cast<void>(context_on(1)); });

@@ -197,9 +197,9 @@ struct every_call {
       team.single([=] { top[step] = now; });
       std::uint64_t const next = replacement(now, step, n);
       if (step % 2 == 0) {
-        std::uint64_t* const seen = top + step;
+        std::uint64_t* const updated = top + step;
         queue.update_top([=](std::uint64_t key) {
-          *seen = key;
+          *updated = key;
           return next == 0 ? plimsoll::detail::no_key : next;
         });
       } else if (next == 0) {
