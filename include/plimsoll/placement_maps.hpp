@@ -87,7 +87,7 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&
                          "offsets (experts + 1)");
   detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
   detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
-  detail::slots_to_lists(name, detail::resolve(policy), map, offsets, lists);
+  detail::slots_to_lists(name, detail::resolve(policy), map, offsets.extent(1) - 1, offsets, lists);
 }
 
 /// @brief Counts and lists the slots of every expert: the three arrays that TensorRT-LLM's kernels
@@ -125,7 +125,7 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Counts&&
                          "offsets (experts, or experts + 1)");
   detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
   detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
-  detail::slots_to_counted_lists(name, detail::resolve(policy), map, counts, offsets, lists);
+  detail::slots_to_lists(name, detail::resolve(policy), map, experts, offsets, lists, counts);
 }
 
 /// @brief Finds the expert of every slot: replica lists to slot map.

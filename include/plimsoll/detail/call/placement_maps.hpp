@@ -220,36 +220,24 @@ void slots_to_counts(std::string_view function, Context const& context, Map cons
   run_map(function, context, map.extent(0), body, {}, in, out);
 }
 
-/// Converts a slot map to replica lists.
-template <class Context, class Map, class Offsets, class Slots>
+/// Converts a slot map to replica lists, and to `counts` if they are given; then `offsets` may lack
+/// the end of the last list.
+template <class Context, class Map, class Offsets, class Slots, class... Counts>
 void slots_to_lists(std::string_view function, Context const& context, Map const& map,
-                    Offsets const& offsets, Slots const& slots) {
-  index_t const experts = offsets.extent(1) - 1;
+                    index_t experts, Offsets const& offsets, Slots const& slots,
+                    Counts const&... counts) {
+  static_assert(sizeof...(Counts) <= 1);
   auto const in = input_ids(context, map);
   auto const begin = output_ids(context, offsets);
   auto const listed = output_ids(context, slots);
-  map_body<slot_source> const body{
-      {in.view(), experts},
-      experts,
-      {.replica_offsets = begin.view(), .replica_slots = listed.view()}};
-  run_map(function, context, map.extent(0), body, {}, in, begin, listed);
-}
-
-/// Converts a slot map to counts and replica lists; `offsets` may lack the end of the last list.
-template <class Context, class Map, class Counts, class Offsets, class Slots>
-void slots_to_counted_lists(std::string_view function, Context const& context, Map const& map,
-                            Counts const& counts, Offsets const& offsets, Slots const& slots) {
-  index_t const experts = counts.extent(1);
-  auto const in = input_ids(context, map);
-  auto const copies = output_ids(context, counts);
-  auto const begin = output_ids(context, offsets);
-  auto const listed = output_ids(context, slots);
-  map_body<slot_source> const body{{in.view(), experts},
-                                   experts,
-                                   {.replica_count = copies.view(),
-                                    .replica_offsets = begin.view(),
-                                    .replica_slots = listed.view()}};
-  run_map(function, context, map.extent(0), body, {}, in, copies, begin, listed);
+  map_body<slot_source> body{{in.view(), experts},
+                             experts,
+                             {.replica_offsets = begin.view(), .replica_slots = listed.view()}};
+  auto const run = [&](auto const&... copies) {
+    ((body.out.replica_count = copies.view()), ...);
+    run_map(function, context, map.extent(0), body, {}, in, begin, listed, copies...);
+  };
+  run(output_ids(context, counts)...);
 }
 
 /// Converts replica lists to a slot map.

@@ -142,6 +142,7 @@ __device__ inline std::uint64_t warp_sum_bits(std::uint64_t value) {
   return low + (middle << 24) + (high << 48);
 }
 
+/// Finds the first key, then the lowest index that has it, then the lane of that index.
 template <class Key, class Compare>
 __device__ inline extreme<Key> warp_extreme(extreme<Key> value) {
   using order = ordered_bits<Key>;
@@ -162,9 +163,17 @@ __device__ inline extreme<Key> warp_extreme(extreme<Key> value) {
 }
 #endif
 
+/// Reduces by CUB, whose result is in lane 0 only, and passes it on.
+template <class T, class Op>
+__device__ inline T warp_reduce_by_shuffles(T value, Op) {
+  using collective = collectives::WarpReduce<T>;
+  typename collective::TempStorage storage;  // empty: whole warps reduce by shuffles
+  return shuffle_from(collective(storage).Reduce(value, typename cub_operator<Op>::type{}), 0);
+}
+
 /// Reduces the values of the lanes by an exact operation, and returns the result to every lane.
 template <class T, class Op>
-__device__ inline T warp_reduce(T value, Op) {
+__device__ inline T warp_reduce(T value, Op op) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   if constexpr (is_word<T> && std::is_same_v<Op, minimum>) {
     return ordered_bits<T>::value(warp_min_bits(ordered_bits<T>::of(value)));
@@ -181,10 +190,7 @@ __device__ inline T warp_reduce(T value, Op) {
   } else
 #endif
   {
-    using collective = collectives::WarpReduce<T>;
-    typename collective::TempStorage storage;  // empty: whole warps reduce by shuffles
-    // CUB's result is in lane 0 only.
-    return shuffle_from(collective(storage).Reduce(value, typename cub_operator<Op>::type{}), 0);
+    return warp_reduce_by_shuffles(value, op);
   }
 }
 template <class Key, class Compare>
@@ -195,9 +201,7 @@ __device__ inline extreme<Key> warp_reduce(extreme<Key> value, pick<Compare> op)
   } else
 #endif
   {
-    using collective = collectives::WarpReduce<extreme<Key>>;
-    typename collective::TempStorage storage;
-    return shuffle_from(collective(storage).Reduce(value, op), 0);
+    return warp_reduce_by_shuffles(value, op);
   }
 }
 
