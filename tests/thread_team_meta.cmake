@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Wrong bodies, each of which thread_team must detect with its own message.
+# Wrong bodies, each of which thread_team or the emulated device team must detect with its own message.
 add_executable(thread_team_meta thread_team_meta.cpp)
 target_include_directories(thread_team_meta PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_link_libraries(thread_team_meta PRIVATE plimsoll_dev)
@@ -33,9 +33,17 @@ plimsoll_add_meta_test(two_writers "output 0 differs first in element 0 of 64: s
 plimsoll_add_meta_test(write_outside "output 0 differs first in element 0 of 64: serial_team against [0-9]+ threads")
 plimsoll_add_meta_test(uninitialised_scratch "output 0 differs first in element 0 of 64: serial_team against itself")
 plimsoll_add_meta_test(forgotten_index "output 0 differs first in element 7 of 64: serial_team against 1 threads")
+set(stuck "no lane can go on: ")
+plimsoll_add_meta_test(device_early_exit "${stuck}0 wait in a shuffle, 31 in __syncwarp, 0 in __syncthreads, and 1 have ended")
+plimsoll_add_meta_test(device_without_shuffle "${stuck}31 wait in a shuffle, 0 in __syncwarp, 0 in __syncthreads, and 1 have ended")
+plimsoll_add_meta_test(device_without_block_barrier "${stuck}0 wait in a shuffle, 0 in __syncwarp, 32 in __syncthreads, and 32 have ended")
+plimsoll_add_meta_test(device_early_reads "lanes read too early")
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=[a-z,]*thread")
   plimsoll_add_meta_test(race_same_value "ThreadSanitizer: data race")
+  plimsoll_add_meta_test(device_race_same_value "ThreadSanitizer: data race")
+  plimsoll_add_meta_test(device_shuffle_for_barrier "ThreadSanitizer: data race")
 endif()
 
 # No expression: the exit status counts.
 plimsoll_add_ctest(thread_team.control LABELS host COMMAND thread_team_meta control)
+plimsoll_add_ctest(thread_team.device_control LABELS host COMMAND thread_team_meta device_control)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// thread_team_meta CASE: runs one wrong body, which thread_team must detect; ctest checks the
-// message and exit status 86. `control` is a body that uses every call correctly.
+// thread_team_meta CASE: runs one wrong body, which thread_team or the emulated device team must
+// detect; ctest checks the message and exit status 86. `control` is a body that uses every call
+// correctly, `device_control` passes values between lanes correctly.
 #include "support/run_body.hpp"
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -254,6 +256,90 @@ struct race_same_value : without_scratch {
   }
 };
 
+// The following run on emulated lanes.
+
+struct early_exit_of_lane : early_exit {
+  using device_team = plimsoll::detail::warp;
+};
+
+struct race_of_lanes : race_same_value {
+  using device_team = plimsoll::detail::warp;
+};
+
+void lane_without_shuffle() {
+  plimsoll_test::emulated::run_block(32, 1, [](int lane) {
+    if (lane != 5) {
+      static_cast<void>(plimsoll::detail::shuffle_from(lane, 0));
+    }
+  });
+}
+
+void warp_without_barrier() {
+  plimsoll_test::emulated::run_block(64, 1, [](int thread) {
+    if (thread < 32) {
+      __syncthreads();
+    }
+  });
+}
+
+/// Returns how often a lane reads what lane `lane + step` has not written yet.
+int early_reads(int step, bool has_barrier) {
+  std::vector<int> written(32);
+  std::vector<int> early(32);
+  plimsoll_test::emulated::run_block(32, 1, [&](int lane) {
+    auto const own = static_cast<std::size_t>(lane);
+    for (int k = 1; k <= 8; ++k) {
+      written[own] = k;
+      if (has_barrier) {
+        __syncwarp();
+      }
+      early[own] += written[(own + static_cast<std::size_t>(step)) % 32] != k ? 1 : 0;
+      __syncwarp();
+    }
+  });
+  return std::accumulate(early.begin(), early.end(), 0);
+}
+
+/// Whether warp `reader` of a block, after some barriers of its own, can run before the other one
+/// begins.
+bool can_run_ahead(int reader) {
+  bool is_early = false;
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    std::atomic<int> written = 0;
+    std::atomic<int> read = 0;
+    plimsoll_test::emulated::run_block(64, seed, [&](int thread) {
+      if (thread / 32 != reader) {
+        written.store(1, std::memory_order_relaxed);
+      }
+      for (int k = 0; k < 4; ++k) {
+        __syncwarp();
+      }
+      if (thread / 32 == reader) {
+        read.store(written.load(std::memory_order_relaxed), std::memory_order_relaxed);
+      }
+    });
+    is_early = is_early || read == 0;
+  }
+  return is_early;
+}
+
+/// Lane 0 writes, and a shuffle tells the others so; only a barrier lets them read.
+void write_and_shuffle(bool has_barrier) {
+  int written = 0;
+  plimsoll_test::emulated::run_block(32, 1, [&](int lane) {
+    if (lane == 0) {
+      written = 7;
+    }
+    if (has_barrier) {
+      __syncwarp();
+    }
+    int const told = plimsoll::detail::shuffle_from(lane + 7, 0);
+    if (written != told) {
+      plimsoll_test::caught("a shuffle lets a lane go on too early");
+    }
+  });
+}
+
 struct control : with_sort_storage {
   std::uint64_t* keys;
   std::int64_t* out;
@@ -377,6 +463,26 @@ int run(std::string const& name) {
     compare(writing<forgotten_index>());
   } else if (name == "race_same_value") {
     run_on_threads(writing<race_same_value>());
+  } else if (name == "device_early_exit") {
+    plimsoll_test::run_body(ticketed<early_exit_of_lane>(), 1, plimsoll_test::device, 1);
+  } else if (name == "device_without_shuffle") {
+    lane_without_shuffle();
+  } else if (name == "device_without_block_barrier") {
+    warp_without_barrier();
+  } else if (name == "device_early_reads") {
+    if (early_reads(1, false) > 0 && early_reads(31, false) > 0 && can_run_ahead(0) &&
+        can_run_ahead(1)) {
+      plimsoll_test::caught("lanes read too early");
+    }
+  } else if (name == "device_race_same_value") {
+    plimsoll_test::run_body(writing<race_of_lanes>(), 1, plimsoll_test::device, 1);
+  } else if (name == "device_shuffle_for_barrier") {
+    write_and_shuffle(false);
+  } else if (name == "device_control") {
+    write_and_shuffle(true);
+    if (early_reads(1, true) + early_reads(31, true) > 0) {
+      plimsoll_test::caught("a barrier lets a lane go on too early");
+    }
   } else if (name == "control") {
     std::vector<std::int64_t> out(2);
     std::string const difference =

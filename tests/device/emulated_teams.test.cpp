@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// warp_team and block_team on host threads: tests their results and, under ThreadSanitizer, whether
+// warp_team and block_team on the host: tests their results and, under ThreadSanitizer, whether
 // their barriers suffice.
 #include <doctest/doctest.h>
 #include <plimsoll/detail/team.hpp>
@@ -86,38 +86,38 @@ void check_ranks() {
 
 }  // namespace
 
-TEST_CASE("device teams on host threads: a warp ranks items in bins") {
+TEST_CASE("device teams on the host: a warp ranks items in bins") {
   check_ranks<plimsoll::detail::warp>();
 }
 
-TEST_CASE("device teams on host threads: a block ranks items in bins") {
+TEST_CASE("device teams on the host: a block ranks items in bins") {
   check_ranks<plimsoll::detail::block<128>>();
 }
 
-TEST_CASE("device teams on host threads: a block of 256 ranks items in bins") {
+TEST_CASE("device teams on the host: a block of 256 ranks items in bins") {
   check_ranks<plimsoll::detail::block<256>>();
 }
 
-TEST_CASE("device teams on host threads: a warp sorts several tiles") {
+TEST_CASE("device teams on the host: a warp sorts several tiles") {
   check_sorts<plimsoll::detail::warp>();
 }
 
-TEST_CASE("device teams on host threads: a block sorts several tiles") {
+TEST_CASE("device teams on the host: a block sorts several tiles") {
   check_sorts<plimsoll::detail::block<128>>();
 }
 
-TEST_CASE("device teams on host threads: a warp") {
+TEST_CASE("device teams on the host: a warp") {
   for (index_t const n : {0, 1, 2, 31, 32, 33, 65, 100}) {
     check<plimsoll::detail::warp>(n, n < 65 ? 2 : 1);
   }
 }
 
-TEST_CASE("device teams on host threads: a block") {
+TEST_CASE("device teams on the host: a block") {
   for (index_t const n : {0, 1, 33, 130}) {
     check<plimsoll::detail::block<128>>(n, n < 100 ? 2 : 1);
   }
 }
 
-TEST_CASE("device teams on host threads: a block of 256") {
+TEST_CASE("device teams on the host: a block of 256") {
   check<plimsoll::detail::block<256>>(40, 1);
 }

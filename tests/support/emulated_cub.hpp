@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUB's collectives for host threads, as device/collectives.cuh uses them. Each stores its input,
+// CUB's collectives for emulated lanes, as device/collectives.cuh uses them. Each stores its input,
 // waits once, computes serially, and then overwrites its storage. Values that CUB leaves undefined
 // are poison here, and a caller that reuses the storage without a barrier destroys values that
 // other threads have not read yet.
@@ -23,17 +23,6 @@ T poison() {
 
 namespace cub {
 
-/// Values of all lanes, passed by shuffles, which do not order memory.
-template <class T>
-struct lane_values {
-  T of[32];
-  explicit lane_values(T value) {
-    for (int lane = 0; lane < 32; ++lane) {
-      of[lane] = shuffle_value(value, lane);
-    }
-  }
-};
-
 template <class T>
 class WarpReduce {
  public:
@@ -42,11 +31,11 @@ class WarpReduce {
   template <class Op>
   T Reduce(T value, Op op) {
     lane_values<T> const all(value);
-    value = all.of[0];
+    value = all.of(0);
     for (int lane = 1; lane < 32; ++lane) {
-      value = op(value, all.of[lane]);
+      value = op(value, all.of(lane));
     }
-    return here.lane == 0 ? value : poison<T>();
+    return here().lane == 0 ? value : poison<T>();
   }
 };
 
@@ -59,10 +48,10 @@ class WarpScan {
     lane_values<T> const all(value);
     total = T{};
     for (int lane = 0; lane < 32; ++lane) {
-      if (lane == here.lane) {
+      if (lane == here().lane) {
         below = total;
       }
-      total = static_cast<T>(total + all.of[lane]);
+      total = static_cast<T>(total + all.of(lane));
     }
   }
 };
@@ -77,11 +66,11 @@ class BlockScan {
   };
   explicit BlockScan(TempStorage& storage) : storage_(storage) {}
   void ExclusiveSum(T value, T& below, T& total) {
-    storage_.of[here.thread] = value;
+    storage_.of[here().thread] = value;
     block_barrier();
     total = T{};
     for (int thread = 0; thread < Threads; ++thread) {
-      if (thread == here.thread) {
+      if (thread == here().thread) {
         below = total;
       }
       total = static_cast<T>(total + storage_.of[thread]);
@@ -150,12 +139,12 @@ class BlockRadixRankMatch {
   void RankKeys(unsigned (&keys)[Items], int (&ranks)[Items], Digits digits,
                 int (&firsts)[BINS_TRACKED_PER_THREAD]) {
     static_assert(Items * Threads == 512);
-    int const own = here.thread / 32 * 32 * Items + here.lane;
+    int const own = here().thread / 32 * 32 * Items + here().lane;
     for (int k = 0; k < Items; ++k) {
       storage_.of[own + 32 * k] = static_cast<std::uint16_t>(digits.Digit(keys[k]));
     }
     block_barrier();
-    if (here.thread == 0) {
+    if (here().thread == 0) {
       rank();
     }
     block_barrier();
@@ -164,7 +153,7 @@ class BlockRadixRankMatch {
       ranks[k] = take(storage_.of[511 - own - 32 * k]);
     }
     for (int i = 0; i < BINS_TRACKED_PER_THREAD; ++i) {
-      int const digit = here.thread * BINS_TRACKED_PER_THREAD + i;
+      int const digit = here().thread * BINS_TRACKED_PER_THREAD + i;
       firsts[i] = digit < 1 << Bits ? take(storage_.first[digit]) : poison<int>();
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs bodies on the host: on `serial_team`, on `thread_team` in all its sizes, and on the body's
-// device team with one thread per lane. All must give the same bits.
+// device team with one fiber per lane. All must give the same bits.
 #pragma once
 
 #include <plimsoll/detail/host/serial_team.hpp>
@@ -61,7 +61,7 @@ void run_body(Body const& body, index_t problems, int team_size, std::uint64_t s
   if constexpr (requires { typename Body::device_team; }) {
     if (team_size == device) {
       memory.fill();
-      emulated::run(typename Body::device_team{}, body, problems, memory.base());
+      emulated::run(typename Body::device_team{}, body, problems, memory.base(), seed);
       memory.verify();
       return;
     }

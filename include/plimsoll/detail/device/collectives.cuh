@@ -5,7 +5,7 @@
 /// this file together; it contains the barriers that CUB leaves to the caller. Storage may be
 /// reused after the next barrier.
 ///
-/// Tests run this file on host threads, where other collectives with the same interface replace
+/// Tests run this file on the host, where other collectives with the same interface replace
 /// those of CUB.
 #pragma once
 
