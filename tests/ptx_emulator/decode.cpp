@@ -1469,6 +1469,33 @@ class decoder {
   bool dynamic_shared_ = false, indirect_ = false, recursive_ = false;
 };
 
+/// Estimates how many instructions ptxas makes of an operation: divisions have no instruction.
+u32 weight_of(u16 op) {
+  switch (op) {
+    case op_DIV_u64:
+    case op_DIV_s64:
+    case op_REM_u64:
+    case op_REM_s64:
+      return 70;
+    case op_DIV_u16:
+    case op_DIV_s16:
+    case op_DIV_u32:
+    case op_DIV_s32:
+    case op_REM_u16:
+    case op_REM_s16:
+    case op_REM_u32:
+    case op_REM_s32:
+    case op_FDIV_f64:
+    case op_FSQRT_f64:
+      return 16;
+    case op_FDIV_f32:
+    case op_FSQRT_f32:
+      return 8;
+    default:
+      return 1;
+  }
+}
+
 }  // namespace
 
 void decode(ptx_function& f) {
@@ -1478,6 +1505,11 @@ void decode(ptx_function& f) {
   decoder(f).run();
   f.decoding = false;
   f.decoded = true;
+  if (settings.costs != 0) {
+    f.cells.resize(f.code.size());
+    for (std::size_t k = 0; k < f.code.size(); ++k)
+      f.cells[k].weight = weight_of(f.code[k].op);
+  }
 }
 
 int static_shared(ptx_function const& f) {

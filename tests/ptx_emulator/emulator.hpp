@@ -52,6 +52,7 @@ struct emulator_settings {
       false;                ///< PTXEMU_GRAPHS=elsewhere: graphs run at once, as on another stream
   int trace = 0;            ///< PTXEMU_TRACE: 1 launches, 2 also calls of the runtime
   bool statistics = false;  ///< PTXEMU_STATISTICS: numbers of instructions at exit
+  int costs = 0;  ///< PTXEMU_COSTS: 1: a line of counts for each launch, 2: and its busiest lines
   int max_reports = 20;  ///< PTXEMU_MAX_REPORTS: findings of the checkers before they fall silent
   u64 max_instructions = 0;  ///< PTXEMU_MAX_INSTRUCTIONS of a launch (in millions): more is a hang
   // The device
@@ -159,6 +160,14 @@ struct call_site {
   std::vector<register_move> arguments, results;
 };
 
+/// Counts how often the lanes of a warp execute one instruction between two points where they meet.
+struct issue_cell {
+  u64 round = 0;
+  u32 lane = 0, count = 0, most = 0;
+  u32 weight = 1;  ///< instructions of the hardware
+  u64 issued = 0;  ///< in the launch, by all warps
+};
+
 struct ptx_function {
   ptx_module* module = nullptr;
   std::string name;
@@ -185,6 +194,7 @@ struct ptx_function {
   std::vector<std::string> messages;
   u32 frame_bytes = 0, area = 0;
   u64 stack_bytes = 0, local_stack = 0;  ///< with calls
+  std::vector<issue_cell> cells;         ///< of each instruction; empty unless costs are counted
 };
 
 struct ptx_module {

@@ -48,6 +48,8 @@ struct ptx_thread {
   u32 carry = 0;
   u32 clock = 0;
   u64 count = 0;  ///< instructions
+  u64 barriers = 0;
+  std::vector<issue_cell*> executed;  ///< since the lanes last met, if costs are counted
   std::vector<call_frame> calls;
   u8 *stack = nullptr, *local = nullptr;
 };
@@ -56,6 +58,7 @@ struct ptx_warp {
   u32 first = 0, lanes = 0;
   u32 alive = 0, waiting = 0;
   std::vector<u32> known;  ///< [32][32]: up to when a lane knows what another one did
+  u64 issued = 0;          ///< instructions, if costs are counted
 };
 
 struct block_barrier {
@@ -104,6 +107,9 @@ auto& shared_cells = *new std::vector<shadow_cell>;
 int findings = 0;
 u64 grid_workspace = 0;
 decoded_instruction const* last_reported[64];
+// Of the costs of a launch: a bit for each byte of the arena, and the words that have some set.
+u64* touched = nullptr;
+auto& touched_words = *new std::vector<u64>;
 
 // ----- messages ----------------------------------------------------------------------------------
 
@@ -842,6 +848,14 @@ void check_init(ptx_thread const& t, decoded_instruction const& i, u8 const* s, 
   }
 }
 
+/// Notes an access of global memory for the costs of the launch.
+void touch(u64 offset, u64 size) {
+  u64& word = touched[offset / 64];
+  if (word == 0)
+    touched_words.push_back(offset / 64);
+  word |= ((u64{1} << size) - 1) << offset % 64;  // aligned, and at most 32 bytes
+}
+
 /// Host address of [address, +size), checked.
 template <bool Check, u64 Size>
 inline u8* global_at(ptx_thread& t, decoded_instruction const& i, u8*, u64 address,
@@ -864,6 +878,8 @@ inline u8* global_at(ptx_thread& t, decoded_instruction const& i, u8*, u64 addre
       s = static_cast<word_type>(s | ones * 3);
   }
   if constexpr (Check) {
+    if (settings.costs != 0)
+      touch(offset, Size);
     if (settings.race)
       check_race(t, i, cells_of(offset), Size, access, false, t.block->state->started, "global",
                  address);
@@ -925,7 +941,9 @@ inline u8* generic_at(ptx_thread& t, decoded_instruction const& i, u8* R, u64 ad
   bad_address(t, i, address, "is no address");
 }
 
-bool needs_checks() { return settings.race || settings.init || settings.preempt != 0; }
+bool needs_checks() {
+  return settings.race || settings.init || settings.costs != 0 || settings.preempt != 0;
+}
 
 void atomic(ptx_thread& t, decoded_instruction const& i, u8* R) {
   ptx_type const type = static_cast<ptx_type>(i.e);
@@ -968,6 +986,8 @@ void atomic(ptx_thread& t, decoded_instruction const& i, u8* R) {
            : space == memory_space::local ? local_at<false, Size>(t, i, R, address, access)
                                           : shared_at<false, Size>(t, i, R, address, access);
   });
+  if (settings.costs != 0 && space == memory_space::global)
+    touch(static_cast<u64>(p - arena), size);
   if (settings.init && space != memory_space::local) {
     u8* const s = space == memory_space::global
                       ? shadow + (p - arena)
@@ -1301,9 +1321,15 @@ stop_reason run(ptx_thread& T) {
     }                                                            \
   }()
 #define FENCED INTERRUPT
+#define RECORD                                                                        \
+  if constexpr (Check) {                                                              \
+    if (settings.costs != 0)                                                          \
+      T.executed.push_back(T.function->cells.data() + (I - T.function->code.data())); \
+  }
   DISPATCH;
 #define OP(name, ...) \
   label_##name : {    \
+    RECORD;           \
     __VA_ARGS__;      \
     ++I;              \
     ++count;          \
@@ -1311,11 +1337,13 @@ stop_reason run(ptx_thread& T) {
   DISPATCH;
 #define OP_JUMP(name, ...) \
   label_##name : {         \
+    RECORD;                \
     ++count;               \
     __VA_ARGS__;           \
   }                        \
   DISPATCH;
 #include "ops.inc"
+#undef RECORD
 #undef OP
 #undef OP_JUMP
 }
@@ -1340,6 +1368,33 @@ void join(block_state& b, ptx_warp& w, u32 mask) {
   for (u32 m = mask; m != 0; m &= m - 1) {
     u32 const lane = static_cast<u32>(std::countr_zero(m));
     std::copy(merged, merged + 32, &w.known[lane * 32]);
+  }
+}
+
+/// Adds what a warp issued since these lanes last met: each instruction as often as the lane that
+/// executed it most often. Lanes in one loop go round together, lanes that branch apart take turns.
+void add_issued(block_state& b, ptx_warp& w, u32 mask) {
+  static u64 round = 0;
+  if (settings.costs == 0)
+    return;
+  ++round;
+  for (u32 m = mask; m != 0; m &= m - 1) {
+    u32 const lane = static_cast<u32>(std::countr_zero(m));
+    auto& executed = b.threads[w.first + lane].executed;
+    for (issue_cell* const cell : executed) {
+      if (cell->round != round)
+        *cell = {round, lane, 0, 0, cell->weight, cell->issued};
+      if (cell->lane != lane) {
+        cell->lane = lane;
+        cell->count = 0;
+      }
+      if (++cell->count > cell->most) {
+        cell->most = cell->count;
+        w.issued += cell->weight;
+        cell->issued += cell->weight;
+      }
+    }
+    executed.clear();
   }
 }
 
@@ -1505,6 +1560,7 @@ bool complete_warp(block_state& b, ptx_warp& w, ptx_thread& t) {
     default:
       bad(t, mine, "internal error: an unknown wait");
   }
+  add_issued(b, w, mask);
   w.waiting &= ~mask;
   each([&](u32, ptx_thread& o) {
     ++o.ip;
@@ -1536,10 +1592,12 @@ bool complete_block(block_state& b, u32 id) {
     if (first == nullptr)
       continue;
     decoded_instruction const& there = *first->ip;
+    u32 here = 0;
     for (u32 k = 0; k < w.lanes; ++k) {
       ptx_thread& t = b.threads[w.first + k];
       if (t.state != thread_status::at_block || (operand<u32>(t.frame, t.ip->a) & 15) != id)
         continue;
+      here |= 1u << k;
       decoded_instruction const& i = *t.ip;
       if (&i != &there && (i.kind & 8) != 0) {
         report(t, i,
@@ -1548,6 +1606,7 @@ bool complete_block(block_state& b, u32 id) {
                    std::to_string(there.line));
       }
     }
+    add_issued(b, w, here);
     for (u32 k = 0; k < w.lanes; ++k) {
       ptx_thread& t = b.threads[w.first + k];
       if (t.state != thread_status::at_block || (operand<u32>(t.frame, t.ip->a) & 15) != id)
@@ -1637,10 +1696,12 @@ bool run_warp(block_state& b, ptx_warp& w, bool checks, bool& advanced) {
           break;
         case stop_reason::warp:
           t.state = thread_status::at_warp;
+          t.barriers += t.ip->op == op_WARPBAR;
           w.waiting |= 1u << t.lane;
           again |= complete_warp(b, w, t);
           break;
         case stop_reason::block:
+          ++t.barriers;
           again |= arrive(b, t) || t.state == thread_status::ready;
           break;
         case stop_reason::yield:
@@ -1715,7 +1776,8 @@ void start(block_state& b, launch_state& s, u32 index) {
     t.tid = {k % l.block.x, k / l.block.x % l.block.y, k / l.block.x / l.block.y};
     t.state = thread_status::ready;
     t.carry = 0;
-    t.count = 0;
+    t.count = t.barriers = 0;
+    t.executed.clear();
     t.clock = now;
     t.calls.clear();
     t.function = &f;
@@ -1725,6 +1787,52 @@ void start(block_state& b, launch_state& s, u32 index) {
     t.ip = f.code.data();
     std::memcpy(t.frame, f.constants.data(), 8 * f.constants.size());
   }
+}
+
+/// Prints the source lines of a module that issued most in the launch, and forgets them.
+void report_lines(ptx_module& m) {
+  std::map<std::pair<u32, u32>, u64> lines;
+  for (auto& [name, f] : m.functions) {
+    for (std::size_t k = 0; k < f->cells.size(); ++k) {
+      lines[f->sources[k]] += f->cells[k].issued;
+      f->cells[k].issued = 0;
+    }
+  }
+  std::vector<std::pair<u64, std::pair<u32, u32>>> order;
+  for (auto const& [line, issued] : lines)
+    order.emplace_back(issued, line);
+  std::sort(order.rbegin(), order.rend());
+  order.resize(std::min<std::size_t>(order.size(), 200));
+  for (auto const& [issued, line] : order) {
+    if (issued != 0)
+      std::fprintf(stderr, "ptxemu: costs line %llu %s:%u\n",
+                   static_cast<unsigned long long>(issued), m.files[line.first].c_str(),
+                   line.second);
+  }
+}
+
+/// Prints what PTXEMU_COSTS promises of a launch, and forgets what memory it touched.
+void report_costs(launch_request const& l, u64 threads, u64 instructions, u64 longest, u64 issued,
+                  u64 barriers) {
+  u64 bytes = 0, sectors = 0;
+  for (u64 const at : touched_words) {
+    u64 const word = touched[at];
+    bytes += static_cast<u64>(std::popcount(word));
+    sectors += (word << 32 != 0) + (word >> 32 != 0);
+    touched[at] = 0;
+  }
+  touched_words.clear();
+  std::fprintf(
+      stderr,
+      "ptxemu: costs launch blocks %llu threads %llu instructions %llu longest %llu issued "
+      "%llu barriers %llu bytes %llu sectors %llu kernel %s\n",
+      static_cast<unsigned long long>(u64{l.grid.x} * l.grid.y * l.grid.z),
+      static_cast<unsigned long long>(threads), static_cast<unsigned long long>(instructions),
+      static_cast<unsigned long long>(longest), static_cast<unsigned long long>(issued),
+      static_cast<unsigned long long>(barriers), static_cast<unsigned long long>(bytes),
+      static_cast<unsigned long long>(sectors), demangled(l.kernel->name).c_str());
+  if (settings.costs >= 2)
+    report_lines(*l.kernel->module);
 }
 
 }  // namespace
@@ -1761,6 +1869,13 @@ void execute(launch_request const& l) {
     }
     shared_cells.resize(std::max<std::size_t>(shared_cells.size(), resident * s.shared_bytes));
   }
+  if (settings.costs != 0 && touched == nullptr) {
+    void* const p = mmap(nullptr, arena_size / 8, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+      die("cannot reserve addresses for the costs");
+    touched = static_cast<u64*>(p);
+  }
   bool const checks = needs_checks();
   if (settings.preempt != 0 && countdown == 0)
     countdown = settings.preempt;
@@ -1775,7 +1890,7 @@ void execute(launch_request const& l) {
       std::swap(order[k - 1], order[random_source.below(k)]);
   }
   std::vector<block_state*> active;
-  u64 next = 0, longest = 0, passes = 0;
+  u64 next = 0, longest = 0, passes = 0, barriers = 0, issued = 0;
   auto const refill = [&] {
     if (!active.empty())
       return;
@@ -1802,12 +1917,17 @@ void execute(launch_request const& l) {
         advanced &= goes_on;
       }
     }
-    std::erase_if(active, [&](block_state const* b) {
+    std::erase_if(active, [&](block_state* b) {
       if (b->alive != 0)
         return false;
       for (ptx_thread const& t : b->threads) {
         total_instructions += t.count;
         longest = std::max(longest, t.count);
+        barriers = std::max(barriers, t.barriers);
+      }
+      for (ptx_warp& w : b->warps) {
+        add_issued(*b, w, ~u32{0} >> (32 - w.lanes));
+        issued = std::max(issued, w.issued);
       }
       return true;
     });
@@ -1824,6 +1944,8 @@ void execute(launch_request const& l) {
     }
   }
   total_path += longest;
+  if (settings.costs != 0)
+    report_costs(l, s.threads, total_instructions - before, longest, issued, barriers);
   if (settings.trace >= 1) {
     std::fprintf(
         stderr,

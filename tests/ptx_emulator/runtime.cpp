@@ -46,6 +46,7 @@ void read_settings() {
     settings.elsewhere = number("PTXEMU_ELSEWHERE", 0) != 0;
     settings.trace = static_cast<int>(number("PTXEMU_TRACE", 0));
     settings.statistics = number("PTXEMU_STATISTICS", 0) != 0;
+    settings.costs = static_cast<int>(number("PTXEMU_COSTS", 0));
     settings.max_reports = static_cast<int>(number("PTXEMU_MAX_REPORTS", 20));
     settings.max_instructions = number("PTXEMU_MAX_INSTRUCTIONS", 0);
     settings.devices = static_cast<int>(number("PTXEMU_DEVICES", settings.elsewhere ? 2 : 1));
@@ -1151,6 +1152,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     return cudaSuccess;
   }
   return enqueue(stream, [operations] {
+    if (settings.costs != 0)
+      std::fprintf(stderr, "ptxemu: costs graph\n");
     for (stream_operation const& op : operations)
       op.run();
   });
