@@ -29,6 +29,15 @@ PLIMSOLL_HD inline int bit_width(std::uint64_t x) {
 #endif
 }
 
+/// Returns the index of the lowest set bit of x, which is not 0.
+PLIMSOLL_HD inline int lowest_bit(std::uint32_t x) {
+#if defined(__CUDA_ARCH__)
+  return __ffs(static_cast<int>(x)) - 1;
+#else
+  return __builtin_ctz(x);
+#endif
+}
+
 /// Returns the number of set bits.
 PLIMSOLL_HD inline int bit_count(std::uint32_t x) {
 #if defined(__CUDA_ARCH__)

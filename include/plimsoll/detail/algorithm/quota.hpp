@@ -36,15 +36,17 @@ struct split_rounding {
   index_t ranks;
   index_t experts;
   int bits;                    ///< fraction bits of a share
+  std::int64_t token;          ///< 2^bits
   std::int64_t* share;         ///< `[slots]`, in units of 2^-bits
   std::int32_t* expert;        ///< `[slots]`: -1 for an empty slot or one of no rank
   std::int32_t* rank;          ///< `[slots]`: -1 for a slot of no rank
   std::int32_t* next;          ///< `[slots]`: another slot of the expert, -1 after the last
   std::int32_t* expert_first;  ///< `[experts]`: a slot; earlier ones of the expert are whole
-  std::int32_t* expert_at;     ///< `[experts]`: position on the walk, -1 off it
+  std::int32_t* expert_at;     ///< `[experts]`: the latest position on a walk
   std::int32_t* rank_first;    ///< `[ranks]`: a slot; earlier ones of the rank are whole
   std::int32_t* rank_end;      ///< `[ranks]`
-  std::int32_t* rank_at;       ///< `[ranks]`: position on the walk, -1 off it
+  std::int32_t* rank_at;       ///< `[ranks]`: the latest position on a walk
+  std::uint32_t* open;         ///< `[ranks]`: a bit for each slot from `rank_first` on: 1: fraction
   std::int32_t* walk;          ///< the slots of a walk from a rank to an expert, to a rank, ...
   std::uint64_t* members;      ///< `[ranks]`: component << 32 | rank; not used by a serial team
   std::byte* sort_storage;     ///< of `members`, and for sorting slots
@@ -64,6 +66,7 @@ struct split_rounding {
     memory.take(result.rank_first, ranks);
     memory.take(result.rank_end, ranks);
     memory.take(result.rank_at, ranks);
+    memory.take(result.open, ranks);
     memory.take(result.walk, walk_limit(ranks));
     memory.take(result.members, ranks);
     memory.take(result.sort_storage, sort_room);
@@ -76,12 +79,15 @@ struct split_rounding {
   /// Rounds all shares. Returns the number of times fractions moved.
   template <class Team>
   PLIMSOLL_HD std::int64_t run(Team& team) const {
+    team.for_each(ranks, [this](index_t r) {
+      open[r] = fractions_from(rank_first[r], rank_end[r]);
+      rank_at[r] = static_cast<std::int32_t>(r);
+    });
     if constexpr (Team::is_serial) {
-      forget_walks(team);
+      team.for_each(experts, [this](index_t e) { expert_at[e] = 0; });
       return team.sum(ranks, [this](index_t r) { return round(static_cast<std::int32_t>(r)); });
     } else {
       find_components(team);
-      forget_walks(team);
       // The thread of a component's first member walks for all its members.
       return team.sum(ranks, [this](index_t first) {
         std::int64_t moves = 0;
@@ -98,19 +104,12 @@ struct split_rounding {
   }
 
  private:
-  template <class Team>
-  PLIMSOLL_HD void forget_walks(Team& team) const {
-    team.for_each(experts, [this](index_t e) { expert_at[e] = -1; });
-    team.for_each(ranks, [this](index_t r) { rank_at[r] = -1; });
-  }
-
   /// Sorts ranks by component (label propagation): the lowest rank number of a component spreads
   /// along the edges until no label changes.
   template <class Team>
   PLIMSOLL_HD void find_components(Team& team) const {
-    std::int32_t* const rank_label = rank_at;
+    std::int32_t* const rank_label = rank_at;  // its own number at first
     std::int32_t* const expert_label = expert_at;
-    team.for_each(ranks, [=](index_t r) { rank_label[r] = static_cast<std::int32_t>(r); });
     bool changed = true;
     PLIMSOLL_NO_UNROLL
     while (changed) {
@@ -163,31 +162,49 @@ struct split_rounding {
   }
 
   [[nodiscard]] PLIMSOLL_HD std::int64_t fraction(std::int32_t slot) const {
-    return share[slot] & ((std::int64_t{1} << bits) - 1);
+    return share[slot] & (token - 1);
   }
 
-  /// Returns a slot of the rank with a fraction, other than `excluded`; -1 if there is none.
-  PLIMSOLL_HD std::int32_t slot_of_rank(std::int32_t r, std::int32_t excluded) const {
-    std::int32_t slot = rank_first[r];
-    std::int32_t const end = rank_end[r];
+  /// Slots that `open` covers.
+  static constexpr std::int32_t window = 32;
+
+  /// Returns the bits of `open` for the slots from `first` on.
+  [[nodiscard]] PLIMSOLL_HD std::uint32_t fractions_from(std::int32_t first,
+                                                         std::int32_t end) const {
+    std::uint32_t found = 0;
     PLIMSOLL_NO_UNROLL
-    while (slot < end && fraction(slot) == 0) {
-      ++slot;
+    for (std::int32_t i = 0; i < window && first + i < end; ++i) {
+      found |= std::uint32_t{fraction(first + i) != 0} << i;
     }
-    rank_first[r] = slot;
-    if (slot == excluded) {
+    return found;
+  }
+  /// Returns the rank's first slot with a fraction, other than `excluded`; -1 if there is none.
+  PLIMSOLL_HD std::int32_t slot_of_rank(std::int32_t r, std::int32_t excluded) const {
+    std::uint32_t found = open[r];
+    PLIMSOLL_NO_UNROLL
+    while (found == 0 && rank_first[r] + window < rank_end[r]) {
+      rank_first[r] += window;
+      open[r] = found = fractions_from(rank_first[r], rank_end[r]);
+    }
+    std::int32_t const first = rank_first[r];
+    auto const passed = static_cast<std::uint32_t>(excluded - first);
+    found &= passed < window ? ~(std::uint32_t{1} << passed) : ~std::uint32_t{0};
+    return found != 0 ? first + lowest_bit(found)
+                      : slot_from(first + window, rank_end[r], excluded);
+  }
+  /// Returns the first of slots [slot, end) with a fraction, other than `excluded`; -1: none.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t slot_from(std::int32_t slot, std::int32_t end,
+                                                   std::int32_t excluded) const {
+    PLIMSOLL_NO_UNROLL
+    while (slot < end && (slot == excluded || fraction(slot) == 0)) {
       ++slot;
-      PLIMSOLL_NO_UNROLL
-      while (slot < end && fraction(slot) == 0) {
-        ++slot;
-      }
     }
     return slot < end ? slot : -1;
   }
   PLIMSOLL_HD std::int32_t slot_of_expert(std::int32_t e, std::int32_t excluded) const {
     std::int32_t slot = expert_first[e];
     PLIMSOLL_NO_UNROLL
-    while (fraction(slot) == 0) {
+    while (slot != excluded && fraction(slot) == 0) {
       slot = next[slot];
     }
     expert_first[e] = slot;
@@ -201,78 +218,67 @@ struct split_rounding {
     return slot;
   }
 
+  // A walk is never erased: a node is on it if the walk reaches the node's latest position by the
+  // node.
+
+  /// Returns the number of slots up to the expert on a walk of this length, its last slot excluded;
+  /// 0 if the expert is not on it.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t find_expert(std::int32_t e, std::int32_t length) const {
+    std::int32_t const at = expert_at[e];
+    return at > 0 && at < length && expert[walk[at - 1]] == e ? at : 0;
+  }
+  /// Returns the number of slots up to the rank on a walk from `start`; -1 if it is not on it.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t find_rank(std::int32_t r, std::int32_t start,
+                                                   std::int32_t length) const {
+    std::int32_t const at = rank_at[r];
+    if (r == start) {
+      return 0;
+    }
+    return at > 0 && at < length && rank[walk[at - 1]] == r ? at : -1;
+  }
+
   /// Moves fractions along every cycle that the walk closes, and along the walk once it joins two
   /// ranks that have a single slot with a fraction.
   PLIMSOLL_HD std::int64_t walk_from(std::int32_t start) const {
     std::int64_t moves = 0;
     std::int32_t length = 0;
     std::int32_t at = start;
-    rank_at[start] = 0;
     PLIMSOLL_NO_UNROLL
     while (true) {
       std::int32_t const slot = slot_of_rank(at, length == 0 ? -1 : walk[length - 1]);
       if (slot < 0) {
         if (length == 0) {
-          rank_at[start] = -1;
           return moves;  // cycles rounded all of the rank's fractions
         }
         bool const from_end = slot_of_rank(start, walk[0]) < 0;
         if (from_end) {
           move(0, length);
-          ++moves;
-        }
-        leave(start, 0, length);
-        rank_at[start] = -1;
-        if (from_end) {
-          return moves;
+          return moves + 1;
         }
         start = at;  // a path from here joins two ends, unless a cycle closes first
-        rank_at[start] = 0;
         length = 0;
         continue;
       }
       std::int32_t const e = expert[slot];
       walk[length++] = slot;
-      if (expert_at[e] >= 0) {
-        at = close(start, expert_at[e], length);
-        ++moves;
-        continue;
+      std::int32_t first = find_expert(e, length);
+      if (first == 0) {
+        expert_at[e] = length;
+        std::int32_t const onward = slot_of_expert(e, slot);
+        walk[length++] = onward;
+        at = rank[onward];
+        first = find_rank(at, start, length);
+        if (first < 0) {
+          rank_at[at] = length;
+          continue;
+        }
       }
-      expert_at[e] = length;
-      std::int32_t const onward = slot_of_expert(e, slot);
-      walk[length++] = onward;
-      at = rank[onward];
-      if (rank_at[at] >= 0) {
-        at = close(start, rank_at[at], length);
-        ++moves;
-      } else {
-        rank_at[at] = length;
-      }
+      // A cycle. The walk goes on from the node where it began, or from the rank before it.
+      move(first, length);
+      ++moves;
+      length = first / 2 * 2;
+      at = length == 0 ? start : rank[walk[length - 1]];
     }
-  }
-
-  /// Moves fractions along the cycle of walk[first, length), and shortens the walk to the node
-  /// where the cycle began, or to the rank before it. Returns the walk's last rank.
-  PLIMSOLL_HD std::int32_t close(std::int32_t start, std::int32_t first,
-                                 std::int32_t& length) const {
-    move(first, length);
-    std::int32_t const kept = first / 2 * 2;
-    leave(start, kept, length);
-    length = kept;
-    return kept == 0 ? start : rank[walk[kept - 1]];
-  }
-
-  /// Removes the nodes after position `kept` from the walk. The last node of a cycle stays on it.
-  PLIMSOLL_HD void leave(std::int32_t start, std::int32_t kept, std::int32_t length) const {
-    PLIMSOLL_NO_UNROLL
-    for (std::int32_t i = kept; i < length; ++i) {
-      if (i % 2 == 0) {
-        expert_at[expert[walk[i]]] = -1;
-      } else {
-        rank_at[rank[walk[i]]] = -1;
-      }
-    }
-    rank_at[kept == 0 ? start : rank[walk[kept - 1]]] = kept;
   }
 
   /// Moves fractions along walk[first, last): down in the first slot, up in the second, and so on,
@@ -281,11 +287,17 @@ struct split_rounding {
     std::int64_t amount = highest<std::int64_t>;
     for (std::int32_t i = first; i < last; ++i) {  // unrolled, so that loads overlap
       std::int64_t const part = fraction(walk[i]);
-      amount = minimum{}(amount, (i - first) % 2 == 0 ? part : (std::int64_t{1} << bits) - part);
+      amount = minimum{}(amount, (i - first) % 2 == 0 ? part : token - part);
     }
     PLIMSOLL_NO_UNROLL
     for (std::int32_t i = first; i < last; ++i) {
-      share[walk[i]] += (i - first) % 2 == 0 ? -amount : amount;
+      amount = -amount;
+      std::int32_t const slot = walk[i];
+      if (((share[slot] += amount) & (token - 1)) == 0) {
+        std::int32_t const r = rank[slot];
+        std::int32_t const bit = slot - rank_first[r];
+        open[r] &= bit < window ? ~(std::uint32_t{1} << bit) : ~std::uint32_t{0};
+      }
     }
   }
 };
@@ -355,6 +367,7 @@ struct quota_body {
     }
     // `minmax_lp` splits integer loads in the same units.
     s.bits = 52 - bit_width(static_cast<std::uint64_t>(total));
+    s.token = std::int64_t{1} << s.bits;
     find_ranks(team, layer, s);
     team.for_each(experts, [=](index_t e) { s.expert_first[e] = -1; });
     index_t const mismatch = team.min(slots, [=, this](index_t slot) {
