@@ -901,7 +901,7 @@ struct least_loaded_body {
       std::uint32_t const bits =
           s.visits[i / least_loaded_state::word] >> i % least_loaded_state::word;
       if (bits != 0) {
-        return i + bit_width(bits & (~bits + 1)) - 1;
+        return i + lowest_bit(bits);
       }
       i += least_loaded_state::word - i % least_loaded_state::word;
     }
@@ -923,9 +923,9 @@ struct least_loaded_body {
       now.kept += rest;
       rest = 0;
     }
-    if (rest < load) {
-      add_piece(team, s, now, e, home, load - rest);
-    }
+    std::int32_t const at_home = load - rest;
+    now.pieces += at_home > 0;
+    std::int32_t const first_spilled = now.pieces;
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
       std::uint64_t key = helpers.top();
@@ -938,50 +938,53 @@ struct least_loaded_body {
       bool const is_forced = !is_chunk(room, rest);
       std::int32_t const tokens = is_forced ? rest : minimum{}(rest, room);
       rest -= tokens;
-      // Only a full rank may have a piece of this expert already.
-      index_t const piece =
-          has_room ? now.pieces
-                   : team.find(first, now.pieces, [&](index_t i) { return s.rank[i] == r; });
-      if (piece < now.pieces) {
-        team.for_each(now.pieces - piece, [&](index_t i) { s.end[piece + i] += tokens; });
-      } else {
-        add_transfer(team, s, now, home);
-        add_piece(team, s, now, e, r, load - rest);
-      }
       key += static_cast<std::uint64_t>(tokens) << 15;
-      team.store(s.load + r, load_in(key));
+      // One thread adds a piece of the expert on the rank, and the transfer for it.
+      auto const add = [=, at = now, end = load - rest] {
+        s.piece[at.transfers] = at.pieces;
+        s.from[at.transfers] = static_cast<std::int32_t>(home);
+        s.expert[at.pieces] = static_cast<std::int32_t>(e);
+        s.rank[at.pieces] = static_cast<std::int32_t>(r);
+        s.end[at.pieces] = end;
+        s.load[r] = load_in(key);
+      };
+      index_t piece = now.pieces;
       if (has_room) {
-        helpers.replace_top(
-            tokens < room ? key : least_loaded_state::full | static_cast<std::uint64_t>(r));
+        bool const is_full = tokens >= room;
+        helpers.update_top([=](std::uint64_t) {
+          add();
+          return is_full ? least_loaded_state::full | static_cast<std::uint64_t>(r) : key;
+        });
+      } else {
+        // Only a full rank may have a piece of this expert already.
+        piece = team.find(first_spilled, now.pieces, [&](index_t i) { return s.rank[i] == r; });
+        if (piece < now.pieces) {
+          team.for_each(now.pieces - piece, [&](index_t i) { s.end[piece + i] += tokens; });
+          team.store(s.load + r, load_in(key));
+        } else {
+          team.single(add);
+        }
       }
+      now.transfers += piece == now.pieces;
+      now.pieces += piece == now.pieces;
       if (is_forced) {
         now.forced += tokens;
         result = key;
       }
     }
-    team.store(s.load + home, s.left[e]);
-    team.store(s.first + e, first);
-    team.store(s.count + e, now.pieces - first);
-    team.store(s.first_sent + e, first_sent);
-    team.store(s.sent + e, now.transfers - first_sent);
+    team.single([=, now_pieces = now.pieces, now_transfers = now.transfers] {
+      if (at_home > 0) {
+        s.expert[first] = static_cast<std::int32_t>(e);
+        s.rank[first] = static_cast<std::int32_t>(home);
+        s.end[first] = at_home;
+      }
+      s.load[home] = s.left[e];
+      s.first[e] = first;
+      s.count[e] = now_pieces - first;
+      s.first_sent[e] = first_sent;
+      s.sent[e] = now_transfers - first_sent;
+    });
     return result;
-  }
-  template <class Team>
-  PLIMSOLL_HD void add_piece(Team& team, least_loaded_state const& s,
-                             least_loaded_state::cursor& now, index_t e, index_t r,
-                             std::int32_t end) const {
-    team.store(s.expert + now.pieces, static_cast<std::int32_t>(e));
-    team.store(s.rank + now.pieces, static_cast<std::int32_t>(r));
-    team.store(s.end + now.pieces, end);
-    ++now.pieces;
-  }
-  /// Adds a transfer for the piece that comes next.
-  template <class Team>
-  PLIMSOLL_HD void add_transfer(Team& team, least_loaded_state const& s,
-                                least_loaded_state::cursor& now, index_t from) const {
-    team.store(s.piece + now.transfers, now.pieces);
-    team.store(s.from + now.transfers, static_cast<std::int32_t>(from));
-    ++now.transfers;
   }
   /// Returns the key of the least loaded live rank other than `home`.
   template <class Team>
