@@ -269,41 +269,55 @@ class packer {
   }
 
  private:
+  struct replicas {
+    std::int32_t expert;
+    std::int32_t copies;
+  };
+
   PLIMSOLL_HD fixed_load place_lightest_first() {
+    // Looked up for all experts at once, as the loop below is one chain of steps.
+    auto* const of_key = reinterpret_cast<replicas*>(arrays_.sort_storage);
+    static_assert(sizeof(replicas) <= sizeof(arrays_.keys[0]));
+    team_.for_each(p_.at.experts, [=, this](index_t i) {
+      auto const e = static_cast<std::int32_t>(expert_at(i));
+      of_key[i] = {e, p_.copies[e]};
+    });
     auto lightest = team_.queue(arrays_.carried, p_.at.ranks);
     fixed_load peak = 0;
-    auto const place = [&](index_t e, fixed_load weight, std::int32_t copies) {
+    auto const place = [&](std::int32_t e, fixed_load weight, std::int32_t copies) {
       for (; copies > 0; --copies) {
         peak = maximum{}(peak, light_load_of(lightest.top()) + weight);
         lightest.update_top(
             [=, map = p_.map, next = arrays_.next, end = arrays_.end](std::uint64_t rank) {
               index_t const r = id_of(rank);
               std::int32_t const slot = next[r];
-              map[slot] = static_cast<std::int32_t>(e);
+              map[slot] = e;
               next[r] = slot + 1;
               return slot + 1 == end[r] ? no_key : lighter_first(light_load_of(rank) + weight, r);
             });
       }
     };
-    for (index_t i = 0; i < p_.at.experts;) {
+    auto const n = static_cast<std::int32_t>(p_.at.experts);
+    for (std::int32_t i = 0; i < n;) {
       fixed_load const weight = heavy_load_of(arrays_.keys[i]);
-      index_t const first = i++;
-      while (i < p_.at.experts && heavy_load_of(arrays_.keys[i]) == weight) {
+      std::int32_t const first = i++;
+      while (i < n && heavy_load_of(arrays_.keys[i]) == weight) {
         ++i;
       }
       // Among experts of equal weight, all first copies precede all second copies, and so on.
       std::int32_t round = 0;
-      index_t left = i - first;  // experts with copies to place
+      std::int32_t left = i - first;  // experts with copies to place
       for (; left > 1; ++round) {
         left = 0;
-        for (index_t k = first; k < i; ++k) {
-          std::int32_t const copies = p_.copies[expert_at(k)];
-          place(expert_at(k), weight, copies > round ? 1 : 0);
-          left += copies > round + 1 ? 1 : 0;
+        for (std::int32_t k = first; k < i; ++k) {
+          replicas const of = of_key[k];
+          place(of.expert, weight, of.copies > round ? 1 : 0);
+          left += of.copies > round + 1 ? 1 : 0;
         }
       }
-      for (index_t k = first; left > 0 && k < i; ++k) {
-        place(expert_at(k), weight, p_.copies[expert_at(k)] - round);
+      for (std::int32_t k = first; left > 0 && k < i; ++k) {
+        replicas const of = of_key[k];
+        place(of.expert, weight, of.copies - round);
       }
     }
     return peak;
