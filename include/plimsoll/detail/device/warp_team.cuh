@@ -51,13 +51,18 @@ PLIMSOLL_NOINLINE __device__ T call_warp_reduce(T value, Op op) {
   return warp_reduce(value, op);
 }
 
-/// One thread's part of a queue of 64-bit keys: thread j owns keys j, j + Threads, ... and keeps
-/// the smallest of them in a register. CUB has no queue.
+/// One thread's part of a queue of 64-bit keys: thread j owns keys j, j + Threads, ... It keeps the
+/// first of them in registers, the others in `keys`, and knows the smallest. CUB has no queue.
 template <int Threads>
 class owned_keys {
  public:
   __device__ owned_keys(std::uint64_t* keys, index_t n, int thread)
       : keys_(keys), places_(n), first_(thread) {
+#pragma unroll
+    for (int j = 0; j < held; ++j) {
+      index_t const i = first_ + index_t{j} * Threads;
+      held_[j] = i < n ? keys[i] : no_key;
+    }
     rescan();
   }
   [[nodiscard]] __device__ std::uint64_t smallest() const { return smallest_; }
@@ -65,16 +70,33 @@ class owned_keys {
   template <class F>
   __device__ void update(std::uint64_t old, F f) {
     if (smallest_ == old) {
-      keys_[place_] = f(old);
+      std::uint64_t const key = f(old);
+      bool is_held = false;
+#pragma unroll
+      for (int j = 0; j < held; ++j) {
+        bool const is_here = held_[j] == old;
+        held_[j] = is_here ? key : held_[j];
+        is_held |= is_here;
+      }
+      if (!is_held) {
+        keys_[place_] = key;
+      }
       rescan();
     }
   }
 
  private:
+  /// One key of each of 64 ranks takes no memory.
+  static constexpr int held = 2;
+
   __device__ void rescan() {
-    smallest_ = no_key;
+    smallest_ = held_[0];
+#pragma unroll
+    for (int j = 1; j < held; ++j) {
+      smallest_ = minimum{}(smallest_, held_[j]);
+    }
 #pragma unroll 1
-    for (index_t i = first_; i < places_; i += Threads) {
+    for (index_t i = first_ + held * Threads; i < places_; i += Threads) {
       if (keys_[i] < smallest_) {
         smallest_ = keys_[i];
         place_ = i;
@@ -86,6 +108,7 @@ class owned_keys {
   index_t places_;
   int first_;
   index_t place_ = 0;
+  std::uint64_t held_[held];
   std::uint64_t smallest_ = no_key;
 };
 
