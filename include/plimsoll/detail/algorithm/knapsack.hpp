@@ -21,11 +21,16 @@ struct knapsack_arrays {
   double* best;          ///< `[capacities]`: best values with the classes so far
   double* next;          ///< `[capacities]`: and with one class more
   std::uint16_t* picks;  ///< `[classes, capacities]` or empty: 1 + the option picked, or 0
+  // Of this class and the next, in turn:
+  index_t* weight;  ///< `[2, options]`: at most one above the capacity
+  double* value;    ///< `[2, options]`
 
   template <class Memory>
   [[nodiscard]] PLIMSOLL_HD static knapsack_arrays in(Memory& memory, index_t capacities,
-                                                      index_t picks) {
+                                                      index_t picks, index_t options) {
     knapsack_arrays result{};
+    memory.take(result.weight, 2 * options);
+    memory.take(result.value, 2 * options);
     memory.take(result.best, capacities);
     memory.take(result.next, capacities);
     memory.take(result.picks, picks);
@@ -52,12 +57,13 @@ struct knapsack_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<knapsack_arrays>(largest_capacity + 1, picks_size());
+    return bytes_taken_by<knapsack_arrays>(largest_capacity + 1, picks_size(), weights.extent(2));
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    auto const arrays = knapsack_arrays::in(memory, largest_capacity + 1, picks_size());
+    auto const arrays =
+        knapsack_arrays::in(memory, largest_capacity + 1, picks_size(), weights.extent(2));
     index_t const classes = weights.extent(1);
     problem_report outcome = refuse(team, problem);
     if (outcome.refused) {
@@ -69,8 +75,10 @@ struct knapsack_body {
     double* best = arrays.best;
     double* next = arrays.next;
     team.for_each(room + 1, [=, this](index_t c) { best[c] = exact && c > 0 ? nothing : 0.0; });
+    team.for_each(classes > 0 ? options_of(problem, 0) : 0,
+                  [=, this](index_t k) { load_option(arrays, problem, 0, k, room); });
     for (index_t l = 0; l < classes; ++l) {
-      add_class(team, problem, l, room, best, next,
+      add_class(team, arrays, problem, l, room, best, next,
                 choices.data == nullptr ? nullptr : arrays.picks + l * (largest_capacity + 1));
       auto* const made = next;
       next = best;
@@ -109,21 +117,36 @@ struct knapsack_body {
     return counts.data == nullptr ? weights.extent(2) : counts(problem, l);
   }
 
+  /// Copies an option, since its class reads it for every capacity.
+  PLIMSOLL_HD void load_option(knapsack_arrays const& arrays, index_t problem, index_t l, index_t k,
+                               index_t room) const {
+    index_t const at = l % 2 * weights.extent(2) + k;
+    arrays.weight[at] = minimum{}(static_cast<index_t>(weights(problem, l, k)), room + 1);
+    arrays.value[at] = static_cast<double>(values(problem, l, k));
+  }
+
   /// Computes `next`, the best values with class l too, from `best`, those of the classes before
-  /// it. Writes the picks of the class to `picked`, unless that is null.
+  /// it. Writes the picks of the class to `picked`, unless that is null. Loads the options of the
+  /// next class.
   template <class Team>
-  PLIMSOLL_HD void add_class(Team& team, index_t problem, index_t l, index_t room,
-                             double const* best, double* next, std::uint16_t* picked) const {
+  PLIMSOLL_HD void add_class(Team& team, knapsack_arrays const& arrays, index_t problem, index_t l,
+                             index_t room, double const* best, double* next,
+                             std::uint16_t* picked) const {
     index_t const options = options_of(problem, l);
-    team.for_each(room + 1, [=, this](index_t c) {
+    index_t const coming = l + 1 < weights.extent(1) ? options_of(problem, l + 1) : 0;
+    index_t const* const weight = arrays.weight + l % 2 * weights.extent(2);
+    double const* const of_option = arrays.value + l % 2 * weights.extent(2);
+    team.for_each(room + 1 + coming, [=, this](index_t c) {
+      if (c > room) {
+        load_option(arrays, problem, l + 1, c - room - 1, room);
+        return;
+      }
       double value = may_skip ? best[c] : nothing;
       index_t pick = 0;  // none
       for (index_t k = 0; k < options; ++k) {
-        auto const weight = static_cast<index_t>(weights(problem, l, k));
-        if (weight <= c) {
+        if (weight[k] <= c) {
           // `nothing` plus any value is rounded to `nothing`.
-          double const candidate =
-              add(best[c - weight], static_cast<double>(values(problem, l, k)));
+          double const candidate = add(best[c - weight[k]], of_option[k]);
           if (candidate > value) {
             value = candidate;
             pick = k + 1;
