@@ -597,8 +597,10 @@ int main(int argc, char** argv) {
     print_calls();
     std::cout << "\n";
     print_launches();
-    if (std::ifstream const kernels(PLIMSOLL_KERNEL_COSTS); kernels) {
-      std::cout << "\n" << kernels.rdbuf();
+    for (char const* const file : {PLIMSOLL_KERNEL_COSTS, PLIMSOLL_EMULATED_COSTS}) {
+      if (std::ifstream const rows(file); rows) {
+        std::cout << "\n" << rows.rdbuf();
+      }
     }
   } catch (std::exception const& e) {
     std::cerr << "device_costs: " << e.what() << "\n";
