@@ -21,16 +21,15 @@ struct knapsack_arrays {
   double* best;          ///< `[capacities]`: best values with the classes so far
   double* next;          ///< `[capacities]`: and with one class more
   std::uint16_t* picks;  ///< `[classes, capacities]` or empty: 1 + the option picked, or 0
-  // Of this class and the next, in turn:
-  index_t* weight;  ///< `[2, options]`: at most one above the capacity
-  double* value;    ///< `[2, options]`
+  index_t* weight;       ///< `[options]` of a class: at most one above the capacity
+  double* value;         ///< `[options]` of a class
 
   template <class Memory>
   [[nodiscard]] PLIMSOLL_HD static knapsack_arrays in(Memory& memory, index_t capacities,
                                                       index_t picks, index_t options) {
     knapsack_arrays result{};
-    memory.take(result.weight, 2 * options);
-    memory.take(result.value, 2 * options);
+    memory.take(result.weight, options);
+    memory.take(result.value, options);
     memory.take(result.best, capacities);
     memory.take(result.next, capacities);
     memory.take(result.picks, picks);
@@ -75,8 +74,6 @@ struct knapsack_body {
     double* best = arrays.best;
     double* next = arrays.next;
     team.for_each(room + 1, [=, this](index_t c) { best[c] = exact && c > 0 ? nothing : 0.0; });
-    team.for_each(classes > 0 ? options_of(problem, 0) : 0,
-                  [=, this](index_t k) { load_option(arrays, problem, 0, k, room); });
     for (index_t l = 0; l < classes; ++l) {
       add_class(team, arrays, problem, l, room, best, next,
                 choices.data == nullptr ? nullptr : arrays.picks + l * (largest_capacity + 1));
@@ -117,30 +114,21 @@ struct knapsack_body {
     return counts.data == nullptr ? weights.extent(2) : counts(problem, l);
   }
 
-  /// Copies an option, since its class reads it for every capacity.
-  PLIMSOLL_HD void load_option(knapsack_arrays const& arrays, index_t problem, index_t l, index_t k,
-                               index_t room) const {
-    index_t const at = l % 2 * weights.extent(2) + k;
-    arrays.weight[at] = minimum{}(static_cast<index_t>(weights(problem, l, k)), room + 1);
-    arrays.value[at] = static_cast<double>(values(problem, l, k));
-  }
-
   /// Computes `next`, the best values with class l too, from `best`, those of the classes before
-  /// it. Writes the picks of the class to `picked`, unless that is null. Loads the options of the
-  /// next class.
+  /// it. Writes the picks of the class to `picked`, unless that is null.
   template <class Team>
   PLIMSOLL_HD void add_class(Team& team, knapsack_arrays const& arrays, index_t problem, index_t l,
                              index_t room, double const* best, double* next,
                              std::uint16_t* picked) const {
     index_t const options = options_of(problem, l);
-    index_t const coming = l + 1 < weights.extent(1) ? options_of(problem, l + 1) : 0;
-    index_t const* const weight = arrays.weight + l % 2 * weights.extent(2);
-    double const* const of_option = arrays.value + l % 2 * weights.extent(2);
-    team.for_each(room + 1 + coming, [=, this](index_t c) {
-      if (c > room) {
-        load_option(arrays, problem, l + 1, c - room - 1, room);
-        return;
-      }
+    // Every capacity reads them.
+    index_t* const weight = arrays.weight;
+    double* const of_option = arrays.value;
+    team.for_each(options, [=, this](index_t k) {
+      weight[k] = minimum{}(static_cast<index_t>(weights(problem, l, k)), room + 1);
+      of_option[k] = static_cast<double>(values(problem, l, k));
+    });
+    team.for_each(room + 1, [=, this](index_t c) {
       double value = may_skip ? best[c] : nothing;
       index_t pick = 0;  // none
       for (index_t k = 0; k < options; ++k) {
