@@ -16,6 +16,7 @@
 #include "support/generators.hpp"
 #include "support/hash.hpp"
 #include "support/migration_plan.hpp"
+#include "support/plan_within_steps.hpp"
 #include "support/policies.hpp"
 #include "support/refusal.hpp"
 #include "support/skewed_loads.hpp"
@@ -24,17 +25,20 @@ namespace plimsoll_test {
 
 using namespace migration_plan_support;
 
-/// Checks the result for a case of one layer: the map, moves, the peaks and the bound.
-inline void check_one(plan_result const& got, ints const& map, std::int64_t moves, double peak,
-                      double before, double bound) {
+/// Checks the result for a case of one layer with one step: the map, moves, the peaks and the bound.
+inline void check_one(plan_case const& c, plan_result const& got, ints const& map,
+                      std::int64_t moves, double peak, double before, double bound) {
   CHECK(got.map == map);
   REQUIRE(got.reports.size() == 1);
   migration_report const& one = got.reports.front();
   CHECK(one.changes == plimsoll::slot_changes{moves, 0});
-  CHECK(one.peak.value == peak);
-  CHECK(one.peak_before == before);
-  CHECK(one.peak.lower_bound == doctest::Approx(bound).epsilon(1e-12));  // rounded down
-  CHECK(one.peak.status ==
+  double const mean = move_path_support::layer_costs(c, 0).mean_of_live_ranks();
+  CHECK(one.imbalance.value == doctest::Approx(peak / mean).epsilon(1e-12));
+  CHECK(one.imbalance_before == doctest::Approx(before / mean).epsilon(1e-12));
+  CHECK(one.imbalance.lower_bound == doctest::Approx(bound / mean).epsilon(1e-12));
+  CHECK(one.balancedness == doctest::Approx(mean / peak).epsilon(1e-11));
+  CHECK(one.balancedness_before == doctest::Approx(mean / before).epsilon(1e-11));
+  CHECK(one.imbalance.status ==
         (peak == bound ? certificate_status::optimal : certificate_status::feasible));
 }
 
@@ -43,32 +47,33 @@ inline void check_steps_by_hand(plan_fn plan) {
   // split, and 6 each with the optimal one. A copy of expert 1 on rank 0 evens the even split, too.
   plan_case c{{1, 2, 4, {.ranks = 2}, {10, 2}, {0, -1, 1, -1}}, {0, 1, 1, 0}};
   c.options.max_moves = 0;
-  check_one(plan(c), {0, -1, 1, -1}, 0, 10, 10, 6);
+  check_one(c, plan(c), {0, -1, 1, -1}, 0, 10, 10, 6);
   c.options.max_moves = 1;
-  check_one(plan(c), {0, -1, 1, 0}, 1, 7, 10, 6);
+  check_one(c, plan(c), {0, -1, 1, 0}, 1, 7, 10, 6);
   CHECK(plan(c).counts == ints{2, 1});
-  CHECK(plan(c).reports[0].peak.work == 4);  // two plans of the path, the refined one, the new one
+  CHECK(plan(c).reports[0].imbalance.work ==
+        11);  // in use, one of the path, 8 of flow, the new one
   c.options.max_moves = 2;
-  check_one(plan(c), {0, 1, 1, 0}, 2, 6, 10, 6);
-  CHECK(plan(c).reports[0].peak.work == 5);
+  check_one(c, plan(c), {0, 1, 1, 0}, 2, 6, 10, 6);
+  CHECK(plan(c).reports[0].imbalance.work == 12);
   c.options.split = split_rule::optimal;
   for (std::int64_t const limit : {std::int64_t{1}, std::int64_t{2}, plimsoll::unlimited}) {
     c.options.max_moves = limit;
-    check_one(plan(c), {0, -1, 1, 0}, 1, 6, 10, 6);
+    check_one(c, plan(c), {0, -1, 1, 0}, 1, 6, 10, 6);
   }
   c.options.max_moves = 0;
-  check_one(plan(c), {0, -1, 1, -1}, 0, 10, 10, 6);
+  check_one(c, plan(c), {0, -1, 1, -1}, 0, 10, 10, 6);
   // Two single experts change places: two moves. With one move there is no better plan.
   c = {{1, 4, 4, {.ranks = 2}, {9, 7, 1, 3}, {0, 1, 2, 3}}, {0, 1, 2, 3}};
   c.options.max_moves = 1;
-  check_one(plan(c), {0, 1, 2, 3}, 0, 16, 16, 10);
+  check_one(c, plan(c), {0, 1, 2, 3}, 0, 16, 16, 10);
   c.options.max_moves = 2;
-  check_one(plan(c), {0, 2, 1, 3}, 2, 10, 16, 10);
+  check_one(c, plan(c), {0, 2, 1, 3}, 2, 10, 16, 10);
   // Rank 1 is three times as fast. Expert 0 moves there: costs 8 and 4/3 become 4 and 8/3. A copy
   // would make them 6 and 2.
   c = {{1, 3, 4, {.ranks = 2, .speeds = {1, 3}}, {4, 4, 4}, {0, 1, 2, -1}}, {0, 1, 2, -1}};
   c.options.max_moves = 1;
-  check_one(plan(c), {-1, 1, 2, 0}, 1, 4, 8, 3);
+  check_one(c, plan(c), {-1, 1, 2, 0}, 1, 4, 8, 3);
 }
 
 PLIMSOLL_TEST_CASE("plan_within: one and two moves, by hand", P, PLIMSOLL_POLICIES) {
@@ -80,11 +85,12 @@ inline void check_ranks_by_hand(plan_fn plan) {
   host_options const ranks{.ranks = 3, .active = {1, 0, 1}};
   plan_case c{{1, 2, 6, ranks, {10, 2}, {0, -1, 1, 0, 1, -1}}, {0, 1, -1, -1, 1, 0}};
   c.options.max_moves = 0;
-  check_one(plan(c), {0, -1, -1, -1, 1, -1}, 0, 10, 10, 6);
+  check_one(c, plan(c), c.map, 0, 10, 10, 6);
+  CHECK(plan(c).counts == ints{1, 1});
   c.options.max_moves = 1;
-  check_one(plan(c), {0, -1, -1, -1, 1, 0}, 1, 7, 10, 6);
+  check_one(c, plan(c), {0, -1, -1, -1, 1, 0}, 1, 7, 10, 6);
   c.options.max_moves = plimsoll::unlimited;
-  check_one(plan(c), {0, 1, -1, -1, 1, 0}, 2, 6, 10, 6);
+  check_one(c, plan(c), {0, 1, -1, -1, 1, 0}, 2, 6, 10, 6);
   // Experts of 10 10 20 against 13 6 8 11: no swap of two helps. The new placement exchanges 10 10
   // and 13 6, which is four moves; fewer do nothing.
   c = {{1,
@@ -96,14 +102,14 @@ inline void check_ranks_by_hand(plan_fn plan) {
        {3, 4, 2, 0, 1, 5, 6}};
   for (std::int64_t limit = 0; limit < 4; ++limit) {
     c.options.max_moves = limit;
-    check_one(plan(c), c.map, 0, 40, 40, 39);
+    check_one(c, plan(c), c.map, 0, 40, 40, 39);
   }
   c.options.max_moves = 4;
   plan_result const got = plan(c);
-  CHECK(got.reports[0].peak.value == 39);
-  CHECK(got.reports[0].peak.status == certificate_status::optimal);
+  CHECK(got.reports[0].imbalance.value == 1);
+  CHECK(got.reports[0].imbalance.status == certificate_status::optimal);
   CHECK(got.reports[0].changes == plimsoll::slot_changes{4, 0});
-  CHECK(got.reports[0].peak.work == 3);
+  CHECK(got.reports[0].imbalance.work == 10);
 }
 
 PLIMSOLL_TEST_CASE("plan_within: dead ranks, and the new placement, by hand", P,
@@ -112,29 +118,31 @@ PLIMSOLL_TEST_CASE("plan_within: dead ranks, and the new placement, by hand", P,
 }
 
 inline void check_layers_by_hand(plan_fn plan) {
-  // Peaks after 0, 1 and 2 moves: 10, 7, 6 in layer 0, and 20, 18, 14 in layer 1.
+  // Balancedness after 0, 1 and 2 moves: 6/10, 6/7, 1 in layer 0, and 14/20, 14/18, 1 in layer 1.
   plan_case c{{2, 2, 4, {.ranks = 2}, {10, 2, 20, 8}, {0, -1, 1, -1, 0, -1, 1, -1}},
               {0, 1, 1, 0, 0, 1, 1, 0}};
   auto const check = [&](migration_options const& options, longs const& moves, reals const& peaks) {
+    double const mean[] = {6, 14};
     c.options = options;
     plan_result const got = plan(c);
     REQUIRE(got.reports.size() == 2);
     for (std::size_t layer = 0; layer < 2; ++layer) {
       CHECK(got.reports[layer].changes.moves == moves[layer]);
-      CHECK(got.reports[layer].peak.value == peaks[layer]);
+      CHECK(got.reports[layer].imbalance.value ==
+            doctest::Approx(peaks[layer] / mean[layer]).epsilon(1e-12));
     }
   };
   check({.max_moves = 0}, {0, 0}, {10, 20});
   check({.max_moves = 1}, {1, 0}, {7, 20});
-  // Another move gives layer 1 both, and layer 0 none.
-  check({.max_moves = 2}, {0, 2}, {10, 14});
+  check({.max_moves = 2}, {2, 0}, {6, 20});
+  // A third move takes one from layer 0.
   check({.max_moves = 3}, {1, 2}, {7, 14});
   check({.max_moves = 4}, {2, 2}, {6, 14});
   check({.max_moves_per_layer = 1}, {1, 1}, {7, 18});
   check({.max_moves = 1, .max_moves_per_layer = 1}, {1, 0}, {7, 20});
   check({.max_moves_per_layer = 0}, {0, 0}, {10, 20});
   // Bytes are whole experts, and the smaller limit applies.
-  check({.max_bytes = 29, .expert_bytes = 10}, {0, 2}, {10, 14});
+  check({.max_bytes = 29, .expert_bytes = 10}, {2, 0}, {6, 20});
   check({.max_bytes = 30, .expert_bytes = 10}, {1, 2}, {7, 14});
   check({.max_bytes = 9, .expert_bytes = 10}, {0, 0}, {10, 20});
   check({.max_bytes_per_layer = 19, .expert_bytes = 10}, {1, 1}, {7, 18});
@@ -144,11 +152,86 @@ inline void check_layers_by_hand(plan_fn plan) {
   // No layers, and no load.
   CHECK(plan({{0, 1, 4, {.ranks = 2}, {}, {}}, {}}).reports.empty());
   c = {{1, 2, 4, {.ranks = 2}, {0, 0}, {0, -1, 1, -1}}, {0, 1, 1, 0}};
-  check_one(plan(c), {0, -1, 1, -1}, 0, 0, 0, 0);
+  CHECK(plan(c).map == c.map);
+  CHECK(plan(c).reports[0].imbalance.value == 1);
+  CHECK(plan(c).reports[0].balancedness == 1);
 }
 
 PLIMSOLL_TEST_CASE("plan_within: a limit is divided among layers, by hand", P, PLIMSOLL_POLICIES) {
   check_layers_by_hand(plan_of<P>);
+}
+
+inline void check_several_steps_by_hand(plan_fn plan) {
+  // Rank 0 has 10 of 12 in both steps. Both halves agree, so that the copy on rank 1 is proven: it
+  // makes 5 and 7 of 10 and 2. Steps without load do not count.
+  plan_case c{{1, 2, 4, {.ranks = 2}, {10, 2, 10, 2}, {0, -1, 1, -1}}, {0, -1, 1, -1}};
+  c.options.max_moves = 1;
+  c.steps = 2;
+  for (longs const& loads : {c.loads, {0, 0, 10, 2, 0, 0, 10, 2}, {10, 2, 0, 0, 0, 0, 10, 2}}) {
+    c.loads = loads;
+    c.steps = std::ssize(loads) / 2;
+    plan_result const got = plan(c);
+    CHECK(got.map == ints{0, -1, 1, 0});
+    CHECK(got.counts == ints{2, 1});
+    migration_report const& one = got.reports[0];
+    CHECK(one.balancedness == doctest::Approx(6.0 / 7).epsilon(1e-11));
+    CHECK(one.balancedness_before == doctest::Approx(0.6).epsilon(1e-11));
+    CHECK(one.expected_gain == doctest::Approx(6.0 / 7 - 0.6).epsilon(1e-11));
+    CHECK(one.imbalance.value == doctest::Approx(7.0 / 6).epsilon(1e-12));
+    CHECK(one.imbalance_before == doctest::Approx(10.0 / 6).epsilon(1e-12));
+    CHECK(one.imbalance.lower_bound == doctest::Approx(1).epsilon(1e-12));
+  }
+  // The second step is the opposite of the first: what one asks for makes the other worse.
+  c = {{1, 2, 4, {.ranks = 2}, {10, 2, 2, 10}, {0, -1, 1, -1}}, {0, -1, 1, -1}};
+  c.steps = 2;
+  c.options = {.max_moves = 1, .validate = true};
+  CHECK(plan(c).map == c.map);
+  CHECK(plan(c).reports[0].expected_gain == 0);
+  // Without validation, a copy that gains in the mean of both is made.
+  c.options.validate = false;
+  c.loads = {10, 2, 8, 4};
+  plan_result const got = plan(c);
+  CHECK(got.map == ints{0, -1, 1, 0});
+  // 6/10 and 6/8 become 6/7 and 6/8.
+  CHECK(got.reports[0].balancedness_before == doctest::Approx(0.675).epsilon(1e-11));
+  CHECK(got.reports[0].balancedness == doctest::Approx((6.0 / 7 + 0.75) / 2).epsilon(1e-11));
+  CHECK(got.reports[0].imbalance_before == doctest::Approx(1.5).epsilon(1e-12));
+}
+
+PLIMSOLL_TEST_CASE("plan_within: several steps, by hand", P, PLIMSOLL_POLICIES) {
+  check_several_steps_by_hand(plan_of<P>);
+}
+
+inline void check_random_steps(plan_fn plan) {
+  fnv1a hash;
+  int plans = 0;
+  int moved = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    std::optional<plan_case> c = random_plan(seed, {.layers = 4, .experts = 16, .ranks = 7});
+    if (!c) {
+      continue;
+    }
+    draws draw(seed);
+    add_steps(*c, draw.among(2, 5), seed, draw.one_in(4));
+    c->options.max_moves = draw.any<std::int64_t>({0, 1, 3, 8, 20, plimsoll::unlimited});
+    c->options.max_moves_per_layer = draw.any<std::int64_t>({1, 4, 8, plimsoll::unlimited});
+    c->options.validate = !draw.one_in(3);
+    plan_result const got = plan(*c);
+    ++plans;
+    moved += got.moves() > 0 ? 1 : 0;
+    hash.add(got.map);
+    hash.add(got.counts);
+    hash.add(got.balances());
+    hash.add(got.numbers());
+  }
+  CHECK(plans > 40);
+  CHECK(moved > 15);
+  report_hash("migration_plan.steps", hash.value());
+}
+
+PLIMSOLL_TEST_CASE("plan_within: random cases of several steps", P, PLIMSOLL_POLICIES) {
+  check_random_steps(plan_of<P>);
 }
 
 inline void check_random(plan_fn plan) {
@@ -170,7 +253,7 @@ inline void check_random(plan_fn plan) {
     moved += got.moves() > 0 ? 1 : 0;
     hash.add(got.map);
     hash.add(got.counts);
-    hash.add(got.peaks());
+    hash.add(got.balances());
     hash.add(got.numbers());
   }
   CHECK(plans > 100);
@@ -212,11 +295,11 @@ PLIMSOLL_TEST_CASE("plan_within: every type of loads and ids, and the call that 
       CHECK((plan_result{made.physical_to_logical.to_host(), made.replica_count.to_host(),
                          made.reports} == expected));
       REQUIRE(made.certificates.size() == 3);
-      CHECK(made.certificates[1].value == expected.reports[1].peak.value);
+      CHECK(made.certificates[1].value == expected.reports[1].imbalance.value);
       CHECK(made.ref().ranks == 10);
     }
     report_hash(split == split_rule::even ? "migration_plan.even" : "migration_plan.optimal",
-                expected.map, expected.peaks(), expected.numbers());
+                expected.map, expected.balances(), expected.numbers());
   }
 }
 
@@ -358,6 +441,17 @@ PLIMSOLL_TEST_CASE("plan_within: bad values are named", P, PLIMSOLL_POLICIES) {
                 }),
                 "plan_within: loads: expected values from 0 to below 2^47, got NaN in layer 0, "
                 "expert 0");
+  plan_case several = c;
+  several.steps = 3;
+  several.loads = {10, 2, 10, -1, 10, 2};
+  check_message(
+      refusal_of([&] { plan_of<P>(several); }),
+      "plan_within: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert "
+      "1, step 1");
+  several.loads = {1, 1, std::int64_t{1} << 46, 0, 0, std::int64_t{1} << 46};
+  check_message(refusal_of([&] { plan_of<P>(several); }),
+                "plan_within: loads: expected a total below 2^47 per layer, got 140737488355328 in "
+                "layer 0");
 }
 
 }  // namespace plimsoll_test

@@ -37,7 +37,7 @@ struct aligned_plan : placement<P, Context> {
 };
 
 /// A placement in memory of a policy, and what its layers gain and move. Its certificates are those
-/// of the reports.
+/// of the imbalance in the reports.
 template <unqualified_policy P, class Context = detail::context_of<P>>
 struct migration_plan : placement<P, Context> {
   std::vector<migration_report> reports;
@@ -49,7 +49,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// @param from the placement in use, in the policy's memory; experts may be missing, and dead ranks
 ///   may hold some, which nobody can read
-/// @param to the new placement, of the same shape, with the same ranks and rank offsets
+/// @param to the new placement, of the same shape, with the same ranks and rank offsets; slots of
+///   dead ranks are empty or as in `from`
 /// @param options liveness of the ranks; the rest is not read
 /// @return per layer: moves and local copies
 /// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert
@@ -146,54 +147,74 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
   return result;
 }
 
-/// @brief Finds the plan with the smallest peaks that a limited number of moves reaches from the
-/// placement in use.
+/// @brief Finds the plan that balances recorded steps best among those that a limited number of
+/// moves reaches from the placement in use.
 ///
-/// Every layer has one sequence of plans, each with one or two moves more than the plan before: a
-/// replica of the most loaded rank and one of another rank are swapped, or a slot with a
-/// superfluous replica gets a copy of another expert. No slot becomes free. The step taken relieves
-/// ranks above the mean the most per move. To these come the complete plans: `refine` from the
-/// placement in use, and the new placement, both aligned. Among all plans of a layer within the
-/// limits the one with the smallest peak is taken; the fewest moves break ties. A limit on all
-/// layers is divided among them so that the sum of the peaks is smallest, by multiple-choice
-/// knapsack.
+/// What is maximized is the mean balancedness of single steps, under the split of `options`. (The
+/// sum of the steps can be balanced with few moves, while every step stays unbalanced; and what an
+/// optimal split balances in every step needs no move at all.) The plans compared in each layer are:
 ///
-/// Thus a larger budget never gives a larger sum of peaks, a budget of 0 moves returns the
-/// placement in use, and without a limit the peaks are no larger than those of `refine` from the
-/// placement in use, or of the new placement. That no other plan within the budget is better is not
-/// proven; the bound holds for all plans with these slots, whatever they move.
+/// - the placement in use
+/// - eight plans of `flow_placement`, which keep the ranks and copies in use by bonuses of 0 to 6.4,
+///   aligned; not with node lists or copies that must be on different nodes
+/// - plans of a path that relieves the most loaded rank of the summed steps by one or two moves at a
+///   time: a replica of it and one of another rank are swapped, or a slot with a superfluous replica
+///   gets a copy of another expert. No slot becomes free. With one step all plans of the path, with
+///   several those after 1, 2, 4, 8, 16 and 32 moves
+/// - the new placement `to`, aligned: the plan to get to, if the budget allows and nothing is better
 ///
-/// @param loads `[layers, experts]`, as for `replicate`
+/// Each layer gets one of them; a limit on all layers is divided by multiple-choice knapsack, so that
+/// the sum of the gains is largest. The fewest moves break ties.
+///
+/// *Validation.* A plan balances the steps that it was made from better than those to come, and with
+/// a stationary load each move only follows noise. From two steps with load on, therefore, plans of
+/// every kind (a bonus, a number of moves) are made from the first half of the steps and judged on
+/// the second, and the other way round. A layer's gain of a kind is the mean of what it gained there
+/// and what the kind gained in the mean over the layers. A kind is left out unless this mean exceeds
+/// its standard error, and nothing moves unless that of the plan without bonus does in either half. `to` is judged
+/// on all steps, less what the plan without bonus loses on unseen ones.
+///
+/// A larger budget never gives a smaller sum of `expected_gain`, and a budget of 0 returns the
+/// placement in use. Layers that do not change keep what dead ranks hold. That no other plan within
+/// the budget is better is not proven; the bound holds for all plans with these slots, whatever they
+/// move.
+///
+/// Source: this library.
+///
+/// @param loads `[steps, layers, experts]`, or `[layers, experts]` for one step; as for `replicate`,
+///   all steps of a layer together below 2^47. Steps in which a layer has no load do not count for it
 /// @param from the placement in use, in the policy's memory: a live rank holds every expert
 /// @param to the new placement, such as a planner's for these loads, of the same shape, with the
 ///   same ranks and rank offsets
 /// @param where ranks and constraints, as for `refine`; with 0 ranks, those of `from`. The rank
 ///   offsets are those of `from`
-/// @param options the budget, and the split under which the peak is minimized
+/// @param options the budget, the split, and whether plans are validated
 /// @param[out] physical_to_logical `[layers, slots]` int32 or int64
-/// @param[out] replica_count `[layers, experts]` int32 or int64
-/// @return per layer: certificate of the peak, the peak of `from`, and what changes
-/// @throws invalid_input for shapes and options; for values, naming layer and slot, rank or expert;
-///   the outputs are then unspecified
-/// @complexity that of `refine` and `align`; O(slots^2) for each plan of a sequence, at most one
-///   per slot; for a limit on all layers that of `knapsack`; with `split_rule::optimal` one
-///   `minmax_lp::solve` for each plan
-/// @workspace as `refine` and `align`; 12 bytes per slot of every layer; with `split_rule::optimal`
-///   one map for each plan compared
+/// @param[out] replica_count `[layers, experts]` int32 or int64: slots of live ranks
+/// @return per layer: certificate of the mean imbalance, that of `from`, gains, and what changes
+/// @throws invalid_input for shapes and options; for values, naming layer and slot, rank, or step and
+///   expert; the outputs are then unspecified
+/// @complexity for each half of the steps and for all: that of `flow_placement` and `align` for each
+///   bonus; O(slots^2) for each plan of the path. To judge, O(slots) per plan and step, with
+///   `split_rule::optimal` one `minmax_lp::solve`; for a limit on all layers that of `knapsack`
+/// @workspace 8 bytes per load; as `flow_placement` and `align`; for every layer 48 bytes per slot;
+///   one map for each plan compared, and 16 bytes (optimal: 48) for each step of it
 /// @stream synchronizes
 /// @determinism the same bits under every policy; ties go to the lowest slot and expert
 template <execution_policy P, class Loads, class Placement, class Counts>
+  requires detail::readable<Loads, 3>
 std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
                                           placement_ref const& from, placement_ref const& to,
                                           placement_options const& where,
                                           migration_options const& options,
                                           Placement&& physical_to_logical, Counts&& replica_count) {
   constexpr char const* name = "plan_within";
-  auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
+  auto const load = PLIMSOLL_LOADS(3, "plan_within", loads, "[steps, layers, experts]");
   auto const map = PLIMSOLL_OUTPUT_IDS(2, "plan_within", physical_to_logical, "[layers, slots]");
   auto const counts = PLIMSOLL_OUTPUT_IDS(2, "plan_within", replica_count, "[layers, experts]");
+  detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   detail::migration_pair const pair =
-      detail::expect_plan_within(name, load.extent(0), load.extent(1), from, to, where, options);
+      detail::expect_plan_within(name, load.extent(1), load.extent(2), from, to, where, options);
   detail::expect_extent(name, "physical_to_logical", pair.layers(), map.extent(0), "layers");
   detail::expect_extent(name, "physical_to_logical", pair.slots(), map.extent(1), "slots");
   detail::expect_extent(name, "replica_count", pair.layers(), counts.extent(0), "layers");
@@ -208,25 +229,47 @@ std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
   return reports;
 }
 
+/// @overload For one step: loads `[layers, experts]`.
+template <execution_policy P, class Loads, class Placement, class Counts>
+std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
+                                          placement_ref const& from, placement_ref const& to,
+                                          placement_options const& where,
+                                          migration_options const& options,
+                                          Placement&& physical_to_logical, Counts&& replica_count) {
+  auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
+  return plan_within(policy, detail::as_tensor(load), from, to, where, options, physical_to_logical,
+                     replica_count);
+}
+
 /// @brief Plans as the call with output arrays, and returns the placement in memory of the policy.
 ///
 /// @return the placement with a copy of the `rank_offsets` of `from`, and the reports
 template <execution_policy P, class Loads>
+  requires detail::readable<Loads, 3>
 migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref const& from,
                               placement_ref const& to, placement_options const& where = {},
                               migration_options const& options = {}) {
-  auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
+  auto const load = PLIMSOLL_LOADS(3, "plan_within", loads, "[steps, layers, experts]");
   detail::migration_pair const pair = detail::expect_plan_within(
-      "plan_within", load.extent(0), load.extent(1), from, to, where, options);
+      "plan_within", load.extent(1), load.extent(2), from, to, where, options);
   migration_plan<P> result{detail::allocate_placement(policy, pair.layers(), pair.experts(),
                                                       pair.slots(), from.ranks, from.rank_offsets),
                            {}};
   result.reports = plan_within(policy, load, from, to, where, options, result.physical_to_logical,
                                result.replica_count);
   for (migration_report const& report : result.reports) {
-    result.certificates.push_back(report.peak);
+    result.certificates.push_back(report.imbalance);
   }
   return result;
+}
+
+/// @overload For one step: loads `[layers, experts]`.
+template <execution_policy P, class Loads>
+migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref const& from,
+                              placement_ref const& to, placement_options const& where = {},
+                              migration_options const& options = {}) {
+  auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
+  return plan_within(policy, detail::as_tensor(load), from, to, where, options);
 }
 
 /// @brief Lists the weights that must be transferred from one placement to another, in rounds.

@@ -58,7 +58,7 @@ inline constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max
 
 /// Options of `plan_within`.
 struct migration_options {
-  /// Split of an expert's tokens among its copies, under which the peak is minimized: `even`, or
+  /// Split of an expert's tokens among its copies, under which plans are judged: `even`, or
   /// `optimal` as by `minmax_lp`.
   split_rule split = split_rule::even;
   /// Largest number of moves of all layers together, at least 0.
@@ -71,16 +71,28 @@ struct migration_options {
   std::int64_t max_bytes_per_layer = unlimited;
   /// Bytes of the weights of one expert in one layer, at least 1.
   std::int64_t expert_bytes = 1;
+  /// With at least two steps with load: plans that are alike are made from one half of the steps and
+  /// judged on the other, and nothing moves that does not gain there. `false`: plans are judged on
+  /// the steps that they were made from.
+  bool validate = true;
 };
 
-/// Plan of one layer within a budget.
+/// Plan of one layer within a budget. Means are over the steps in which the layer has load; without
+/// load it counts as balanced.
 struct migration_report {
-  /// value = peak of the plan, the load (over speed) of the most loaded rank under the split;
-  /// lower_bound = a bound for all plans with these slots, whatever they move; status optimal if
-  /// both are equal, else feasible; work = plans compared.
-  certificate peak = {};
-  /// Peak of the placement in use.
-  double peak_before = 0;
+  /// value = mean imbalance of the plan, the peak of the ranks' loads over their mean (loads over
+  /// speeds) under the split; lower_bound = mean of the bounds of each step for all plans with these
+  /// slots, whatever they move; status optimal if both are equal, else feasible;
+  /// work = plans compared.
+  certificate imbalance = {};
+  /// Mean imbalance of the placement in use.
+  double imbalance_before = 0;
+  /// Mean balancedness of the plan and of the placement in use, rounded down to multiples of 2^-40.
+  double balancedness = 0;
+  double balancedness_before = 0;
+  /// Gain in mean balancedness for which the plan was chosen: on steps that such plans were not made
+  /// from, or, without validation, on the loads given.
+  double expected_gain = 0;
   /// Slots that change from the placement in use.
   slot_changes changes = {};
 };

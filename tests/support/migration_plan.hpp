@@ -43,13 +43,21 @@ using reals = std::vector<double>;
 
 inline constexpr split_rule both_splits[] = {split_rule::even, split_rule::optimal};
 
-/// The placement in use is the scene's map.
+/// The placement in use is the scene's map. With several steps, `loads` is `[steps, layers,
+/// experts]`.
 struct plan_case : scene {
   ints to = {};  ///< [layers, slots]
   migration_options options = {};
+  index_t steps = 1;
 
   [[nodiscard]] migration_support::migration_case changes_to(ints const& next) const {
     return {layers, experts, slots, map, next, where};
+  }
+  /// Returns the scene with a map in use.
+  [[nodiscard]] scene in_use_after(ints const& next) const {
+    scene result = *this;
+    result.map = next;
+    return result;
   }
   /// Returns the case of one layer.
   [[nodiscard]] plan_case only(index_t layer) const {
@@ -75,26 +83,30 @@ struct plan_result {
   ints counts;
   std::vector<migration_report> reports;
 
-  /// Members of the reports: peak, bound, peak before, then status, work, moves, local copies.
-  [[nodiscard]] reals peaks() const {
+  /// Members of the reports: imbalance and its bound, balancedness, gain, then status, work, moves,
+  /// local copies.
+  [[nodiscard]] reals balances() const {
     reals result;
     for (migration_report const& one : reports) {
-      result.insert(result.end(), {one.peak.value, one.peak.lower_bound, one.peak_before});
+      result.insert(result.end(),
+                    {one.imbalance.value, one.imbalance.lower_bound, one.imbalance_before,
+                     one.balancedness, one.balancedness_before, one.expected_gain});
     }
     return result;
   }
   [[nodiscard]] longs numbers() const {
     longs result;
     for (migration_report const& one : reports) {
-      result.insert(result.end(), {static_cast<std::int64_t>(one.peak.status), one.peak.work,
-                                   one.changes.moves, one.changes.local_copies});
+      result.insert(result.end(),
+                    {static_cast<std::int64_t>(one.imbalance.status), one.imbalance.work,
+                     one.changes.moves, one.changes.local_copies});
     }
     return result;
   }
-  [[nodiscard]] double sum_of_peaks() const {
+  [[nodiscard]] double sum_of_gains() const {
     double sum = 0;
     for (migration_report const& one : reports) {
-      sum += one.peak.value;
+      sum += one.expected_gain;
     }
     return sum;
   }
@@ -106,7 +118,7 @@ struct plan_result {
     return sum;
   }
   bool operator==(plan_result const& other) const {
-    return map == other.map && counts == other.counts && peaks() == other.peaks() &&
+    return map == other.map && counts == other.counts && balances() == other.balances() &&
            numbers() == other.numbers();
   }
 };
@@ -123,6 +135,7 @@ class plan_inputs {
         where_(without_offsets(c.where), c.layers) {}
 
   [[nodiscard]] auto loads() const { return loads_.view2(layers_, experts_); }
+  [[nodiscard]] auto steps(index_t n) const { return loads_.view3(n, layers_, experts_); }
   [[nodiscard]] placement_ref from() const { return placements_.from(); }
   [[nodiscard]] placement_ref to() const { return placements_.to(); }
   [[nodiscard]] plimsoll::placement_options const& where() const { return *where_; }
@@ -145,9 +158,11 @@ plan_result plan_for(plan_case const& c, std::vector<T> const& loads) {
   plan_inputs<P, T> const in(c, loads);
   array_in<Id, P> map(c.layers * c.slots, -7);
   array_in<Id, P> counts(c.layers * c.experts, -7);
-  auto reports =
-      plimsoll::plan_within(make_policy<P>(), in.loads(), in.from(), in.to(), in.where(), c.options,
-                            map.view2(c.layers, c.slots), counts.view2(c.layers, c.experts));
+  auto const plan = [&](auto const& of) {
+    return plimsoll::plan_within(make_policy<P>(), of, in.from(), in.to(), in.where(), c.options,
+                                 map.view2(c.layers, c.slots), counts.view2(c.layers, c.experts));
+  };
+  auto reports = c.steps == 1 ? plan(in.loads()) : plan(in.steps(c.steps));
   return {as_int32(map.values()), as_int32(counts.values()), std::move(reports)};
 }
 template <class P>
@@ -214,16 +229,26 @@ inline void check_plan(plan_case const& c, plan_result const& got) {
     migration_options const& limits = c.options;
     CHECK(moves <= limits.max_moves_per_layer);
     CHECK(moves * limits.expert_bytes <= limits.max_bytes_per_layer);
-    CHECK(one.peak.value == doctest::Approx(facts.peak(map, c.options.split)).epsilon(1e-12));
-    CHECK(one.peak_before ==
-          doctest::Approx(facts.peak(facts.in_use().data(), c.options.split)).epsilon(1e-12));
-    CHECK(one.peak.lower_bound <= one.peak.value);
-    CHECK(one.peak.lower_bound >= facts.mean(c.options.split) * (1 - 1e-12));
-    CHECK(one.peak.value <= one.peak_before * (1 + 1e-12));
-    CHECK(one.peak.status == (one.peak.lower_bound == one.peak.value
-                                  ? certificate_status::optimal
-                                  : certificate_status::feasible));
-    CHECK(one.peak.work >= 3);
+    double const mean = facts.mean_of_live_ranks();
+    auto const imbalance = [&](std::int32_t const* plan) {
+      return mean > 0 ? facts.peak(plan, c.options.split) / mean : 1.0;
+    };
+    double const before = imbalance(facts.in_use().data());
+    CHECK(one.imbalance.value == doctest::Approx(imbalance(map)).epsilon(1e-12));
+    CHECK(one.imbalance_before == doctest::Approx(before).epsilon(1e-12));
+    CHECK(one.balancedness == doctest::Approx(1 / one.imbalance.value).epsilon(1e-11));
+    CHECK(one.balancedness_before == doctest::Approx(1 / before).epsilon(1e-11));
+    CHECK(one.expected_gain == one.balancedness - one.balancedness_before);
+    CHECK(one.expected_gain >= 0);
+    CHECK(one.imbalance.lower_bound <= one.imbalance.value);
+    if (mean > 0) {
+      CHECK(one.imbalance.lower_bound * mean >= facts.mean(split_rule::optimal) * (1 - 1e-12));
+    }
+    CHECK(one.imbalance.status == (one.imbalance.lower_bound == one.imbalance.value
+                                       ? certificate_status::optimal
+                                       : certificate_status::feasible));
+    bool const is_kept = moves == 0 && local_copies == 0;
+    CHECK(one.imbalance.work >= (is_kept ? 1 : 2));
   }
   CHECK(got.moves() <= c.options.max_moves);
   CHECK(got.moves() * c.options.expert_bytes <= c.options.max_bytes);
@@ -234,8 +259,13 @@ inline void check_plan(plan_case const& c, plan_result const& got) {
   if (c.where.anti_affinity_strength == strictness::required) {
     rules.replica_anti_affinity = c.where.replica_anti_affinity;
   }
+  ints live = got.map;
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    ints const row = layer_costs(c.in_use_after(got.map), layer).in_use();
+    std::copy(row.begin(), row.end(), live.begin() + layer * c.slots);
+  }
   CHECK_NOTHROW(plimsoll::validate(plimsoll::seq,
-                                   {{got.map.data(), c.layers, c.slots},
+                                   {{live.data(), c.layers, c.slots},
                                     {got.counts.data(), c.layers, c.experts},
                                     c.where.ranks,
                                     (*where).rank_offsets},

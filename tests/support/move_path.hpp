@@ -81,6 +81,16 @@ class layer_costs {
     return load / std::accumulate(speeds.begin(), speeds.begin() + open, 0.0);
   }
 
+  /// Load over the summed speed of the live ranks.
+  [[nodiscard]] double mean_of_live_ranks() const {
+    double speeds = 0;
+    for (std::size_t r = 0; r < where_.ranks(); ++r) {
+      speeds += where_.active.empty() || where_.active[r] != 0 ? speed(r) : 0;
+    }
+    std::int64_t const load = std::accumulate(loads_.begin(), loads_.end(), std::int64_t{0});
+    return static_cast<double>(load) / speeds;
+  }
+
   /// Calls f(rank, expert) for every replica on a live rank.
   template <class F>
   void for_each_replica(std::int32_t const* map, F f) const {

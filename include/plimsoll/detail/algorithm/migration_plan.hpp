@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of `plan_within`: checks of both placements, the path of every layer, and the plans that
-/// are compared.
+/// Bodies of `plan_within`: checks of both placements, loads of a history, the path of every layer,
+/// and the plans that are compared.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,15 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Checks both placements against the constraints, and copies the placement in use without what
-/// dead ranks hold. Problem = layer.
+/// Checks both placements against the constraints, and copies them without what dead ranks hold.
+/// Problem = layer.
 struct migration_check_body {
   using device_team = block<128>;
 
   migration_pair pair;
   anti_affinity_rule rule;
-  matrix_ref<std::int32_t> base;  ///< `[layers, slots]`
+  matrix_ref<std::int32_t> base;    ///< `[layers, slots]`: of `from`
+  matrix_ref<std::int32_t> target;  ///< `[layers, slots]`: of `to`
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -42,7 +43,8 @@ struct migration_check_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = pair.experts();
     auto const of = refinement_arrays::in(memory, experts, pair.ranks(), pair.slots());
-    auto const plan = row_of(base, layer);
+    auto const in_use = row_of(base, layer);
+    auto const next = row_of(target, layer);
     // The memory of loads serves as the second array of counts.
     problem_report outcome =
         pair.refuse(team, layer, of.rank_of, of.counts, reinterpret_cast<std::int32_t*>(of.load));
@@ -52,13 +54,14 @@ struct migration_check_body {
     if (!outcome.refused) {
       team.for_each(pair.slots(), [=, this, rank_of = of.rank_of](index_t slot) {
         bool const lives = rank_of[slot] >= 0 && pair.where.is_active(rank_of[slot]);
-        plan[slot] = lives ? pair.from(layer, slot) : -1;
+        in_use[slot] = lives ? pair.from(layer, slot) : -1;
+        next[slot] = lives ? pair.to(layer, slot) : -1;
       });
     }
     plan_reader const reader{pair.where, rule, experts};
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2 && !outcome.refused; ++k) {
-      vector_ref<std::int32_t const> const given = k == 0 ? plan : row_of(pair.to, layer);
+      vector_ref<std::int32_t const> const given = k == 0 ? in_use : next;
       outcome = reader.read(team, memory, layer, given, of);
       outcome.result.value = k;
     }
@@ -124,11 +127,12 @@ struct migration_path_body {
   }
 };
 
-/// A plan that is compared with others of its layer.
+/// A plan that is compared with others of its layer: `row` of the complete plans, or, if that is
+/// -1, the placement in use with the first `changes` of the layer's path.
 struct compared_plan {
   std::int32_t layer;
-  std::int32_t source;   ///< 0: on the path, 1: refined, 2: new
-  std::int32_t changes;  ///< first changes of the path
+  std::int32_t row;
+  std::int32_t changes;
 };
 
 /// Writes the maps and counts of plans. Problem = plan.
@@ -136,12 +140,12 @@ struct migration_map_body {
   using device_team = block<128>;
 
   compared_plan const* plans;
-  matrix_ref<std::int32_t const> base;     ///< `[layers, slots]`
-  matrix_ref<std::int32_t const> refined;  ///< `[layers, slots]`
-  matrix_ref<std::int32_t const> fresh;    ///< `[layers, slots]`
-  path_change const* changes;              ///< `[layers, 2 * slots]`
-  matrix_ref<std::int32_t> map;            ///< `[plans, slots]`
-  matrix_ref<std::int32_t> counts;         ///< `[plans, experts]`
+  matrix_ref<std::int32_t const> kept;      ///< `[layers, slots]`: rows of plans without changes
+  matrix_ref<std::int32_t const> base;      ///< `[layers, slots]`: `kept`, dead ranks empty
+  matrix_ref<std::int32_t const> complete;  ///< `[rows, slots]`
+  path_change const* changes;               ///< `[layers, 2 * slots]`
+  matrix_ref<std::int32_t> map;             ///< `[plans, slots]`
+  matrix_ref<std::int32_t> counts;          ///< `[plans, experts]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int32_t>(counts.extent(1));
@@ -152,10 +156,11 @@ struct migration_map_body {
     compared_plan const of = plans[plan];
     index_t const slots = map.extent(1);
     index_t const experts = counts.extent(1);
-    auto const& given = of.source == 0 ? base : of.source == 1 ? refined : fresh;
+    bool const is_complete = of.row >= 0;
+    auto const given = is_complete ? row_of(complete, of.row) : row_of(base, of.layer);
     auto* const copies = memory.take<std::int32_t>(experts);
     auto const row = row_of(map, plan);
-    team.for_each(slots, [=](index_t slot) { row[slot] = given(of.layer, slot); });
+    team.for_each(slots, [=](index_t slot) { row[slot] = given[slot]; });
     // A slot that is emptied may get an expert later, so that changes keep their order.
     path_change const* const made = changes + 2 * slots * of.layer;
     team.single([=] {
@@ -166,22 +171,96 @@ struct migration_map_body {
     team.histogram(
         experts == 0 ? 0 : slots, [=](index_t slot) { return row[slot]; }, copies, experts);
     team.for_each(experts, [=, this](index_t e) { counts(plan, e) = copies[e]; });
+    if (!is_complete && of.changes == 0) {
+      auto const unchanged = row_of(kept, of.layer);
+      team.for_each(slots, [=](index_t slot) { row[slot] = unchanged[slot]; });
+    }
   }
 };
 
-/// Loads of rows that are plans of layers, raised to a power.
+/// Converts loads to double and raises them to a power. Problem = step * layers + layer.
 template <class Loads>
-struct loads_of_plans {
-  Loads loads;  ///< `[layers, experts]`
-  compared_plan const* plans;
-  double load_exponent;
+struct read_history_body {
+  using device_team = block<128>;
 
-  PLIMSOLL_HD double operator()(index_t plan, index_t expert) const {
-    return (*this)(0, plans[plan].layer, expert);
+  Loads loads;  ///< `[steps, layers, experts]`
+  double load_exponent;
+  tensor_ref<double> out;   ///< `[steps, layers, experts]`
+  std::uint8_t* loaded;     ///< `[steps, layers]`: whether the layer has load
+  problem_report* reports;  ///< `[steps, layers]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const experts = loads.extent(2);
+    index_t const step = problem / loads.extent(1);
+    index_t const layer = problem % loads.extent(1);
+    auto const load = [this, step, layer](index_t e) { return loads(step, layer, e); };
+    problem_report outcome = scale_loads(team, experts, load).report();
+    outcome.refused.also = loads.extent(0) > 1 ? step : -1;
+    bool const has_load = team.any(experts, [=](index_t e) { return load(e) > 0; });
+    team.for_each(experts, [=, this](index_t e) {
+      auto const one = static_cast<double>(load(e));
+      out(step, layer, e) = load_exponent == 1.0 ? one : power(one, load_exponent);
+    });
+    team.single([=, this] {
+      loaded[problem] = has_load ? 1 : 0;
+      reports[problem] = outcome;
+    });
   }
-  PLIMSOLL_HD double operator()(index_t, index_t layer, index_t expert) const {
-    auto const load = static_cast<double>(loads(layer, expert));
-    return load_exponent == 1.0 ? load : power(load, load_exponent);
+};
+
+/// Loads `[steps, plans, experts]` of plans of layers.
+struct loads_of_plans {
+  tensor_ref<double const> loads;  ///< `[steps, layers, experts]`
+  compared_plan const* plans;
+
+  PLIMSOLL_HD double operator()(index_t step, index_t plan, index_t expert) const {
+    return loads(step, plans[plan].layer, expert);
+  }
+};
+
+/// Mean and peak of the loads of ranks, over their speeds.
+struct rank_balance {
+  double mean;
+  double peak;
+};
+
+/// Computes mean and peak of one step under one plan. Problem = step * plans + plan.
+struct plan_balance_body {
+  using device_team = block<128>;
+
+  loads_of_plans loads;
+  topology where;
+  double speeds;                          ///< sum over the live ranks
+  certificate const* peaks;               ///< `[steps, plans]` of optimal splits; null: even
+  matrix_ref<std::int32_t const> map;     ///< `[plans, slots]`
+  matrix_ref<std::int32_t const> counts;  ///< `[plans, experts]`
+  rank_balance* balance;                  ///< `[steps, plans]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
+    index_t const step = problem / map.extent(0);
+    index_t const plan = problem % map.extent(0);
+    index_t const layer = loads.plans[plan].layer;
+    double const total = team.sum_ordered(
+        counts.extent(1), [this, step, plan](index_t e) { return loads(step, plan, e); });
+    double const peak =
+        peaks != nullptr ? peaks[problem].value
+                         : team.max(where.ranks(), [this, step, plan, layer](index_t r) {
+                             double sum = 0;
+                             for (index_t s = where.begin(layer, r); s < where.end(layer, r); ++s) {
+                               if (std::int32_t const e = map(plan, s); e >= 0) {
+                                 auto const copies = static_cast<double>(counts(plan, e));
+                                 sum = add(sum, divide(loads(step, plan, e), copies));
+                               }
+                             }
+                             return divide(sum, where.speed(r));
+                           });
+    team.single([=, this] { balance[problem] = {divide(total, speeds), peak}; });
   }
 };
 

@@ -559,8 +559,7 @@ class move_path : placed_cell<Team> {
 
 /// Peak of a plan under the even split, and the bound for plans with any counts.
 struct judgment {
-  double sum_peak = 0;  ///< from loads per replica, rounded down
-  double peak = 0;      ///< proven, as in certificates
+  double peak = 0;  ///< proven, as in certificates
   double bound = 0;
 };
 
@@ -581,7 +580,6 @@ PLIMSOLL_HD judgment judge(Team& team, scratch memory, packing_problem problem) 
       }
       return problem.cost(r, sum);
     });
-    all.sum_peak = maximum{}(all.sum_peak, one.peak);
     peak_proof<Team>(team, memory, problem).settle(one);
     all.peak = maximum{}(all.peak, one.peak);
     all.bound = maximum{}(all.bound, one.bound);
@@ -612,10 +610,9 @@ struct plan_peak_body {
   topology where;
   anti_affinity_rule rule;
   double load_exponent;
-  double tolerance;              ///< within which the status says so; below 0: none
+  double tolerance;              ///< within which the status says so
   matrix_ref<std::int32_t> map;  ///< `[layers, slots]`
-  double* peaks;                 ///< `[layers]`, as `path_point::peak`; null: not written
-  problem_report const* made;    ///< `[layers]` of the call that made the plan, or null
+  problem_report const* made;    ///< `[layers]` of the call that made the plan
   problem_report* reports;       ///< `[layers]`; may be `made`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -631,7 +628,7 @@ struct plan_peak_body {
     index_t const experts = loads.extent(1);
     auto const of = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
     auto const row = row_of(map, layer);
-    problem_report outcome = made == nullptr ? problem_report{} : made[layer];
+    problem_report outcome = made[layer];
     load_scale scale;
     if (!outcome.refused) {
       scale = read_loads(
@@ -646,12 +643,9 @@ struct plan_peak_body {
     if (!outcome.refused) {
       judgment const end = judge(team, memory, of.problem(where, rule, layer, experts, row, scale));
       outcome.result = certify(end.peak, end.bound, outcome.result.work, scale.shift);
-      if (outcome.result.status != certificate_status::optimal && tolerance >= 0 &&
+      if (outcome.result.status != certificate_status::optimal &&
           end.peak <= multiply(end.bound, add(1.0, tolerance))) {
         outcome.result.status = certificate_status::within_tolerance;
-      }
-      if (peaks != nullptr) {
-        team.store(peaks + layer, scale_by_power_of_two(end.sum_peak, -scale.shift));
       }
     }
     team.single([=, this] { reports[layer] = outcome; });

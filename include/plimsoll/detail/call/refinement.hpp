@@ -91,7 +91,6 @@ void enqueue_refine(Context const& context, Loads const& loads, placement_option
                                  .load_exponent = where.load_exponent,
                                  .tolerance = options.tolerance,
                                  .map = physical_to_logical,
-                                 .peaks = nullptr,
                                  .made = reports,
                                  .reports = reports});
     return;

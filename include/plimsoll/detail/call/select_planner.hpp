@@ -15,6 +15,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/select_planner.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/call/history.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/slots.hpp>
@@ -137,30 +138,6 @@ inline void append_loaded(std::vector<double> const& mean, std::vector<std::int6
   }
 }
 
-/// Mean of a[i] - b[i], and its standard error; b may be empty.
-struct mean_difference {
-  double mean = 0;
-  double standard_error = 0;
-
-  mean_difference(std::vector<double> const& a, std::vector<double> const& b) {
-    auto const count = static_cast<double>(a.size());
-    auto const of = [&](std::size_t i) { return b.empty() ? a[i] : add(a[i], -b[i]); };
-    if (a.empty()) {
-      return;
-    }
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      mean = add(mean, of(i));
-    }
-    mean = divide(mean, count);
-    double squares = 0;
-    for (std::size_t i = 0; i < a.size() && a.size() > 1; ++i) {
-      double const off = add(of(i), -mean);
-      squares = mul_then_add(off, off, squares);
-    }
-    standard_error = a.size() > 1 ? square_root(divide(squares, multiply(count, count - 1))) : 0.0;
-  }
-};
-
 /// Completes the reports, and returns the first candidate that is within one standard error of the
 /// best; none: -1.
 inline index_t choose_candidate(std::vector<judged_candidate>& all) {
@@ -219,31 +196,6 @@ Result plan_with_chosen(std::string_view name, std::vector<judged_candidate>& al
     result.candidates.push_back(std::move(one.report));
   }
   return result;
-}
-
-/// The loads of a history from one step on.
-template <class Loads>
-struct loads_from_step {
-  Loads loads;
-  index_t first;
-
-  PLIMSOLL_HD auto operator()(index_t step, index_t layer, index_t expert) const {
-    return loads(first + step, layer, expert);
-  }
-};
-
-/// Returns the loads of `count` steps of a history.
-template <class T>
-tensor_ref<T> part_of(tensor_ref<T> const& loads, index_t first, index_t count) {
-  tensor_ref<T> result = loads;
-  result.data += first * loads.stride(0);
-  result.extents[0] = count;
-  return result;
-}
-template <class F>
-auto part_of(generated<F, 3> const& loads, index_t first, index_t count) {
-  return generate(loads_from_step<generated<F, 3>>{loads, first}, count, loads.extent(1),
-                  loads.extent(2));
 }
 
 /// Returns the number of steps in which each layer has load.

@@ -40,8 +40,8 @@ struct migration_pair {
     });
   }
 
-  /// Checks a layer: ranges of slots, speeds, ids, and that only slots of live ranks of `to` are
-  /// filled. Writes `rank_of`, `[slots]`, and counts the slots of each expert on live ranks in
+  /// Checks a layer: ranges of slots, speeds, ids, and that `to` fills only slots of live ranks, or
+  /// leaves those of dead ranks as they are. Writes `rank_of`, `[slots]`, and counts the slots of each expert on live ranks in
   /// `from_copies` and `to_copies`, both `[experts]`. The report's value says which placement is
   /// refused: 0 for `from`, 1 for `to`.
   template <class Team>
@@ -54,7 +54,7 @@ struct migration_pair {
     find_ranks(team, layer, rank_of);
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2 && !outcome.refused; ++k) {
-      outcome = refuse_map(team, row_of(k == 0 ? from : to, layer), rank_of, k == 1);
+      outcome = refuse_map(team, layer, rank_of, k == 1);
       outcome.result.value = k;
     }
     if (outcome.refused) {
@@ -111,17 +111,19 @@ struct migration_pair {
                                          [this](index_t r) { return where.is_active(r); });
   }
 
-  /// Refuses an unknown id and a filled slot of no rank; of a new placement, one of a dead rank,
-  /// too.
+  /// Refuses an unknown id and a filled slot of no rank; of a new placement, also one of a dead rank
+  /// that changes.
   template <class Team>
-  PLIMSOLL_HD problem_report refuse_map(Team& team, vector_ref<std::int32_t const> map,
-                                        std::int32_t const* rank_of, bool is_new) const {
+  PLIMSOLL_HD problem_report refuse_map(Team& team, index_t layer, std::int32_t const* rank_of,
+                                        bool is_new) const {
     index_t const n = slots();
     index_t const experts = expert_count;
+    auto const before = row_of(from, layer);
+    auto const map = is_new ? row_of(to, layer) : before;
     index_t const bad = team.min(n, [=, this](index_t slot) {
       std::int32_t const e = map[slot];
       bool const usable =
-          e < 0 || (rank_of[slot] >= 0 && (!is_new || where.is_active(rank_of[slot])));
+          e < 0 || (rank_of[slot] >= 0 && (e == before[slot] || where.is_active(rank_of[slot])));
       return e >= -1 && e < experts && usable ? n : slot;
     });
     if (bad == n) {
