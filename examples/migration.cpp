@@ -3,6 +3,7 @@
 // at most three experts that change their GPU, and lists the weights that the GPUs send to each
 // other.
 #include <cstdio>
+#include <numeric>
 #include <plimsoll/migration.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <vector>
@@ -33,11 +34,12 @@ int main() {
       plimsoll::plan_within(plimsoll::seq, loads, in_use.ref(), fresh.ref(), {}, {.max_moves = 3});
   // [end]
   plimsoll::migration_report const& report = within.reports[0];
-  print("in use", {}, report.peak_before);
+  double const mean = std::accumulate(today.begin(), today.end(), 0) / 4.0;  // of a GPU
+  print("in use", {}, report.imbalance_before * mean);
   print("fresh", plimsoll::count_changes(plimsoll::seq, in_use.ref(), fresh.ref())[0],
         fresh.certificates[0].value);
   print("aligned", aligned.alignment.layers[0], fresh.certificates[0].value);
-  print("within 3", report.changes, report.peak.value);
+  print("within 3", report.changes, report.imbalance.value * mean);
 
   // [transfers]
   plimsoll::transfer_options const how{.on = {.nodes = 2}, .expert_bytes = 44'000'000};

@@ -219,6 +219,7 @@ TEST_CASE("plan_within: several steps, by the definition") {
     draws draw(seed + 99);
     add_steps(*c, draw.among(1, 5), seed, draw.one_in(4));
     c->options.validate = !draw.one_in(4);
+    c->options.move_price = draw.any({0.0, 0.0, 0.001, 0.03});
     c->options.max_moves = draw.any<std::int64_t>({1, 2, 5, 9, plimsoll::unlimited});
     c->options.max_moves_per_layer = draw.any<std::int64_t>({1, 3, 6, plimsoll::unlimited});
     slow_plan_within const slow(*c);
@@ -227,12 +228,15 @@ TEST_CASE("plan_within: several steps, by the definition") {
       continue;
     }
     plan_result const got = plan_serially(*c);
-    CHECK(std::abs(got.sum_of_gains() - slow.best_gain()) < 1e-9);
+    double const price = c->options.move_price;
+    double const net = got.sum_of_gains() - price * static_cast<double>(got.moves());
+    CHECK(std::abs(net - slow.best_gain()) < 1e-9);
     for (index_t layer = 0; layer < c->layers; ++layer) {
       CAPTURE(layer);
       migration_report const& one = got.reports[static_cast<std::size_t>(layer)];
       CHECK(one.expected_gain >= 0);
-      CHECK(slow.has(layer, one.changes.moves, one.expected_gain));
+      CHECK(slow.has(layer, one.changes.moves,
+                     one.expected_gain - price * static_cast<double>(one.changes.moves)));
     }
     CHECK(got.moves() <= c->options.max_moves);
     moved += got.moves() > 0 ? 1 : 0;
@@ -585,6 +589,10 @@ TEST_CASE("plan_within: shapes and options are checked") {
         "plan_within: options.max_bytes_per_layer" + to_most + "bytes, got -4");
   CHECK(limited({.expert_bytes = 0}) ==
         "plan_within: options.expert_bytes: expected 1 to 9223372036854775807 bytes, got 0");
+  CHECK(limited({.move_price = -0.5}) ==
+        "plan_within: options.move_price: expected 0 to 1, got -0.5");
+  CHECK(limited({.move_price = std::numeric_limits<double>::quiet_NaN()}) ==
+        "plan_within: options.move_price: expected 0 to 1, got NaN");
 }
 
 TEST_CASE("plan_within: temporaries come from the policy and go back, also when it throws") {

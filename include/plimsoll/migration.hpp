@@ -164,7 +164,7 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// - the new placement `to`, aligned: the plan to get to, if the budget allows and nothing is better
 ///
 /// Each layer gets one of them; a limit on all layers is divided by multiple-choice knapsack, so that
-/// the sum of the gains is largest. The fewest moves break ties.
+/// the sum of the gains, less the price of the moves, is largest. The fewest moves break ties.
 ///
 /// *Validation.* A plan balances the steps that it was made from better than those to come, and with
 /// a stationary load each move only follows noise. From two steps with load on, therefore, plans of
@@ -174,8 +174,8 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// its standard error, and nothing moves unless that of the plan without bonus does in either half. `to` is judged
 /// on all steps, less what the plan without bonus loses on unseen ones.
 ///
-/// A larger budget never gives a smaller sum of `expected_gain`, and a budget of 0 returns the
-/// placement in use. Layers that do not change keep what dead ranks hold. That no other plan within
+/// Without a price, a larger budget never gives a smaller sum of `expected_gain`. A budget of 0
+/// returns the placement in use. Layers that do not change keep what dead ranks hold. That no other plan within
 /// the budget is better is not proven; the bound holds for all plans with these slots, whatever they
 /// move.
 ///

@@ -71,6 +71,8 @@ struct migration_options {
   std::int64_t max_bytes_per_layer = unlimited;
   /// Bytes of the weights of one expert in one layer, at least 1.
   std::int64_t expert_bytes = 1;
+  /// Least gain in mean balancedness that each move of a layer must bring, from 0 to 1.
+  double move_price = 0;
   /// With at least two steps with load: plans that are alike are made from one half of the steps and
   /// judged on the other, and nothing moves that does not gain there. `false`: plans are judged on
   /// the steps that they were made from.

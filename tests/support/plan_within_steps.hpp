@@ -43,7 +43,7 @@ inline void add_steps(plan_case& c, index_t steps, std::uint64_t seed, bool chan
   }
 }
 
-/// What plan_within may choose in one layer.
+/// What plan_within may choose in one layer; the gain is that less the price of the moves.
 struct slow_option {
   std::int64_t moves = 0;
   double gain = 0;
@@ -214,7 +214,8 @@ class slow_plan_within {
   void add(candidate const& one, double gain) {
     std::int64_t const moves = costs(0, one.layer).moves_to(one.map.data());
     if (moves <= limit_of_layer()) {
-      options_[static_cast<std::size_t>(one.layer)].push_back({moves, gain});
+      double const net = gain - c_.options.move_price * static_cast<double>(moves);
+      options_[static_cast<std::size_t>(one.layer)].push_back({moves, net});
     }
   }
   /// Adds the new placement with the gain that `value` makes of its gain on all steps.

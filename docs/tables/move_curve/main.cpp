@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// move_curve PAGE    prints docs/images/migration.svg: balancedness over moves, from the tables of
-// moves
-//                    and move_budgets on PAGE
+// move_curve PAGE    prints docs/images/migration.svg: balancedness of the next window over moves,
+//                    from the table of next_window on PAGE
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -18,10 +17,13 @@ namespace {
 
 using row = std::vector<std::string>;
 
-/// Returns the cells of all rows of a table for 64 ranks.
-std::vector<row> cells_of(std::string const& page, std::string const& program) {
+/// The loads that are drawn.
+constexpr char const* drawn = "GLM-5.2, ten domains in order";
+
+/// Returns the cells of the rows of the table that are drawn.
+std::vector<row> cells_of(std::string const& page) {
   std::vector<row> result;
-  for (std::string const& line : examples::rows_of_table(page, program)) {
+  for (std::string const& line : examples::rows_of_table(page, "next_window")) {
     row& cells = result.emplace_back();
     std::size_t begin = 2;
     for (std::size_t end = line.find(" | ", begin); end != std::string::npos;
@@ -30,7 +32,7 @@ std::vector<row> cells_of(std::string const& page, std::string const& program) {
       begin = end + 3;
     }
     cells.push_back(line.substr(begin, line.size() - begin - 2));
-    if (cells[0] != "64 + 64") {
+    if (cells[0] != drawn) {
       result.pop_back();
     }
   }
@@ -42,124 +44,74 @@ constexpr double left = 72;
 constexpr double right = 824;
 constexpr double top = 96;
 constexpr double bottom = 376;
-constexpr double lowest = 0.4;
+constexpr double lowest = 0.55;
+constexpr double highest = 0.85;
 
 double x_of(double percent) { return left + (right - left) * percent / 100; }
 double y_of(double balancedness) {
-  return bottom - (bottom - top) * (balancedness - lowest) / (1 - lowest);
+  return bottom - (bottom - top) * (balancedness - lowest) / (highest - lowest);
 }
 
 void draw_axes() {
-  for (int tenth = 4; tenth <= 10; ++tenth) {
-    double const y = y_of(tenth / 10.0);
+  for (int percent = 55; percent <= 85; percent += 5) {
+    double const y = y_of(percent / 100.0);
     std::printf("<line class=\"g\" x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\"/>", left, right,
                 y, y);
-    std::printf("<text class=\"e\" x=\"%.0f\" y=\"%.1f\">%.1f</text>\n", left - 8, y + 4,
-                tenth / 10.0);
+    std::printf("<text class=\"e\" x=\"%.0f\" y=\"%.1f\">%.2f</text>\n", left - 8, y + 4,
+                percent / 100.0);
   }
   for (int percent = 0; percent <= 100; percent += 20) {
     std::printf("<text class=\"n\" x=\"%.1f\" y=\"%.0f\">%d %%</text>\n", x_of(percent),
                 bottom + 20, percent);
   }
   std::printf(
-      "<text class=\"n\" x=\"%.0f\" y=\"%.0f\">slots whose expert arrives from another "
-      "rank</text>\n",
+      "<text class=\"n\" x=\"%.0f\" y=\"%.0f\">slots of a window whose expert arrives "
+      "from another rank</text>\n",
       (left + right) / 2, bottom + 42);
 }
 
-void draw_line(std::vector<row> const& budgets, std::string const& split, char const* style) {
+/// Draws the points of the rows whose plan begins with `plan`, from the first row.
+void draw_line(std::vector<row> const& rows, std::string const& plan, char const* style) {
+  std::string circles;
   std::printf("<path class=\"%s\" d=\"", style);
-  char command = 'M';
-  for (row const& one : budgets) {
-    if (one[1] == split) {
-      std::printf("%c%.1f %.1f", command, x_of(number(one[4])), y_of(number(one[5])));
-      command = 'L';
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i == 0 || rows[i][2].starts_with(plan)) {
+      double const x = x_of(number(rows[i][3]));
+      double const y = y_of(number(rows[i][4]));
+      std::printf("%c%.1f %.1f", i == 0 ? 'M' : 'L', x, y);
+      char circle[80];
+      std::snprintf(circle, sizeof circle,
+                    "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>", style, x, y);
+      circles += circle;
     }
   }
-  std::printf("\"/>\n");
-  for (row const& one : budgets) {
-    if (one[1] == split) {
-      std::printf("<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>\n", style,
-                  x_of(number(one[4])), y_of(number(one[5])));
-    }
-  }
+  std::printf("\"/>\n%s\n", circles.c_str());
 }
 
-/// A plan, drawn as a diamond with its name at some distance.
-struct mark {
-  char const* plan;  ///< on the page
-  char const* name;  ///< in the picture
-  char const* style;
-  char const* anchor;
-  double dx;
-  double dy;
-};
-
-constexpr mark marks[] = {
-    {"EPLB, changed slots", "EPLB", "p", "e", 0, 26},
-    {"EPLB, `align`", "EPLB, aligned", "p", "n", 0, 26},
-    {"`refine` *", "refine", "q", "n", 0, -14},
-    {"`refine`, `align` *", "refine, aligned", "q", "n", 0, -14},
-    {"`refine`, `move_price` 0.002 *", "refine, move_price 0.002", "q", "", 4, 26},
-    {"`refine`, `move_price` 0.01 *", "refine, move_price 0.01", "q", "", 8, 46},
-};
-
-void draw_marks(std::vector<row> const& plans) {
-  for (mark const& one : marks) {
-    row const* found = nullptr;
-    for (row const& plan : plans) {
-      found = plan[1] == one.plan ? &plan : found;
-    }
-    if (found == nullptr) {
-      throw std::runtime_error(std::string("no row of ") + one.plan);
-    }
-    double const x = x_of(number((*found)[2]));
-    double const y = y_of(number((*found)[5]));
-    std::printf("<path class=\"%s\" d=\"M%.1f %.1fl6 6l-6 6l-6 -6z\"/>", one.style, x, y - 6);
-    if (one.dy > 30) {
-      std::printf("<line class=\"l\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", x, x,
-                  y + 8, y + one.dy - 2);
-    }
-    std::printf("<text class=\"i %s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", one.anchor, x + one.dx,
-                y + one.dy, one.name);
-  }
-}
-
-/// Says how much of the gain remains with a tenth of the moves.
-void draw_tenth(std::vector<row> const& budgets) {
-  std::string even;
-  std::string optimal;
-  double x = 0;
-  double y = bottom;
-  for (row const& one : budgets) {
-    if (one[2] == "10") {
-      (one[1] == "even" ? even : optimal) = one[6];
-      x = x_of(number(one[4]));
-      y = std::min(y, y_of(number(one[5])));
+/// Draws a plan as a diamond with its name below.
+void draw_mark(std::vector<row> const& rows, std::string const& plan, char const* name,
+               char const* style) {
+  for (row const& one : rows) {
+    if (one[2] == plan) {
+      double const x = x_of(number(one[3]));
+      double const y = y_of(number(one[4]));
+      std::printf("<path class=\"%s\" d=\"M%.1f %.1fl6 6l-6 6l-6 -6z\"/>", style, x, y - 6);
+      std::printf("<text class=\"i n\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", x, y + 22, name);
+      return;
     }
   }
-  std::printf("<line class=\"m\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>\n", x, x, y,
-              bottom);
-  std::printf(
-      "<text class=\"i\" x=\"%.1f\" y=\"%.1f\">a tenth of the moves of EPLB, "
-      "aligned:</text>\n",
-      x + 10, y_of(0.5) - 9);
-  std::printf(
-      "<text class=\"i\" x=\"%.1f\" y=\"%.1f\">%s %% of its gain with the even split, %s "
-      "%% with the optimal one</text>\n",
-      x + 10, y_of(0.5) + 9, even.c_str(), optimal.c_str());
+  throw std::runtime_error("no row of " + plan);
 }
 
 void draw_legend() {
-  constexpr double x = 500;
-  double const y = y_of(0.74);
+  constexpr double x = 380;
   struct entry {
     char const* style;
     char const* text;
   };
-  constexpr entry entries[] = {{"o", "plan_within, optimal split"},
-                               {"v", "plan_within, even split"}};
-  double at = y;
+  constexpr entry entries[] = {{"o", "plan_within of the steps, towards flow_placement's plan"},
+                               {"v", "plan_within of their sum, towards EPLB's plan"}};
+  double at = y_of(0.66);
   for (entry const& one : entries) {
     std::printf(
         "<path class=\"%s\" d=\"M%.0f %.1fh28\"/><circle class=\"%s\" cx=\"%.0f\" "
@@ -169,17 +121,19 @@ void draw_legend() {
   }
   std::printf(
       "<path class=\"q\" d=\"M%.0f %.1fl6 6l-6 6l-6 -6z\"/><path class=\"p\" d=\"M%.0f "
-      "%.1fl6 6l-6 6l-6 -6z\"/><text class=\"i\" x=\"%.0f\" y=\"%.1f\">other plans, even "
-      "split</text>\n",
+      "%.1fl6 6l-6 6l-6 -6z\"/><text class=\"i\" x=\"%.0f\" y=\"%.1f\">fresh plans, "
+      "aligned</text>\n",
       x + 6, at - 6, x + 22, at - 6, x + 40, at + 4);
 }
 
 void draw(std::string const& page) {
-  std::vector<row> const plans = cells_of(page, "moves");
-  std::vector<row> const budgets = cells_of(page, "move_budgets");
+  std::vector<row> const rows = cells_of(page);
+  if (rows.empty()) {
+    throw std::runtime_error(std::string("no row of ") + drawn);
+  }
   std::printf(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"440\" viewBox=\"0 0 860 "
-      "440\" role=\"img\" aria-label=\"Balancedness over moves of several plans on 64 ranks\">\n"
+      "440\" role=\"img\" aria-label=\"Balancedness of the next window over moves\">\n"
       "<style>\n"
       ":root{color-scheme:light dark;--bg:#fff;--ink:#1b2126;--soft:#56616b;--rule:#dde2e6;"
       "--even:#2f78b7;--best:#0b7a70;--other:#dd6b10;--plain:#88929c}\n"
@@ -196,14 +150,15 @@ void draw(std::string const& page) {
       ".g{stroke:var(--rule)}.m{stroke:var(--ink);stroke-dasharray:2 3}.l{stroke:var(--soft)}\n"
       "</style>\n"
       "<rect width=\"860\" height=\"440\" rx=\"8\" style=\"fill:var(--bg)\"/>\n"
-      "<text class=\"h\" x=\"24\" y=\"36\">balancedness after the workload has changed</text>\n"
-      "<text x=\"24\" y=\"57\">GLM-5.2, 64 ranks, 64 extra slots, from each of ten domains to the "
-      "next</text>\n");
+      "<text class=\"h\" x=\"24\" y=\"36\">balancedness of the next window, where every window "
+      "moves the plan</text>\n"
+      "<text x=\"24\" y=\"57\">GLM-5.2 through ten domains, 32 ranks, 32 extra slots, optimal "
+      "split</text>\n");
   draw_axes();
-  draw_tenth(budgets);
-  draw_line(budgets, "even", "v");
-  draw_line(budgets, "optimal", "o");
-  draw_marks(plans);
+  draw_line(rows, "EPLB, `plan_within`", "v");
+  draw_line(rows, "flow, `plan_within`", "o");
+  draw_mark(rows, "EPLB, `align`", "EPLB", "p");
+  draw_mark(rows, "`flow_placement`, `align`", "flow_placement", "q");
   draw_legend();
   std::printf("</svg>\n");
 }

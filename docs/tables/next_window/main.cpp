@@ -79,8 +79,9 @@ seq_placement eplb_of(view const& window, index_t ranks) {
 }
 
 std::vector<rule> rules(index_t ranks, index_t layers, index_t experts) {
+  // The first is the least, and the third what the gains are parts of.
   std::vector<rule> all;
-  all.push_back({"never", nullptr});
+  all.push_back({"never again", nullptr});
   all.push_back({"EPLB, `align`", [=](view const& w, placement_ref const& in_use) {
                    return aligned(in_use, eplb_of(w, ranks));
                  }});
@@ -91,15 +92,16 @@ std::vector<rule> rules(index_t ranks, index_t layers, index_t experts) {
     plimsoll::migration_options const budget{
         .split = split_rule::optimal, .max_moves = layers * (experts + ranks) * percent / 100};
     std::string const within = ", within " + std::to_string(percent) + " %";
-    all.push_back({"EPLB of the sum" + within, [=](view const& w, placement_ref const& in_use) {
+    all.push_back({"EPLB, `plan_within` of the sum" + within,
+                   [=](view const& w, placement_ref const& in_use) {
                      seq_placement const to = eplb_of(w, ranks);
                      return plimsoll::plan_within(seq, sum_of(w), in_use, to.ref(), {}, budget);
                    }});
-    all.push_back(
-        {"`plan_within` over steps" + within, [=](view const& w, placement_ref const& in_use) {
-           seq_placement const to = flow_of(w, ranks);
-           return plimsoll::plan_within(seq, w, in_use, to.ref(), {}, budget);
-         }});
+    all.push_back({"flow, `plan_within` of the steps" + within,
+                   [=](view const& w, placement_ref const& in_use) {
+                     seq_placement const to = flow_of(w, ranks);
+                     return plimsoll::plan_within(seq, w, in_use, to.ref(), {}, budget);
+                   }});
   }
   return all;
 }
@@ -154,42 +156,46 @@ outcome follow(windows const& of, examples::npy::array<std::int64_t> const& reco
   return {sum.balancedness / judged, sum.moved / replanned};
 }
 
-void print(windows const& of, std::string const& folder, std::string const& only) {
+void print(windows const& of, std::string const& folder) {
   auto const recorded =
-      examples::measured_counts(folder + "/" + of.file, static_cast<int>(of.last_step));
-  std::optional<outcome> never;
-  std::optional<outcome> fresh;
-  for (rule const& one : rules(of.ranks, recorded.shape[1], recorded.shape[2])) {
-    if (!only.empty() && one.name != "never" && one.name != "`flow_placement`, `align`" &&
-        one.name.find(only) == std::string::npos) {
-      continue;
-    }
-    outcome const got = follow(of, recorded, one);
-    never = never ? never : got;
-    if (one.name == "`flow_placement`, `align`") {
-      fresh = got;
-    }
-    double const gain = fresh ? 100 * (got.balancedness - never->balancedness) /
-                                    (fresh->balancedness - never->balancedness)
-                              : 0;
-    std::cout << "| " << of.name << " | " << examples::ranks_cell(of.ranks) << " | " << one.name
-              << " | " << examples::cell(got.moved, 1) << " | "
-              << examples::cell(got.balancedness, 4) << " | "
-              << (fresh && of.windows_of_run == 0 ? examples::cell(gain, 1) : "") << " |"
-              << std::endl;
+      examples::measured_counts(folder + "/" + of.file, static_cast<int>(of.last_step + 1));
+  std::vector<rule> const all = rules(of.ranks, recorded.shape[1], recorded.shape[2]);
+  std::vector<outcome> found;
+  for (rule const& one : all) {
+    found.push_back(follow(of, recorded, one));
+  }
+  double const never = found[0].balancedness;
+  double const most = found[2].balancedness - never;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::cout << "| " << of.name << " | " << examples::ranks_cell(of.ranks) << " | " << all[i].name
+              << " | " << examples::cell(found[i].moved, 1) << " | "
+              << examples::cell(found[i].balancedness, 4) << " | "
+              << (of.windows_of_run == 0
+                      ? examples::cell(100 * (found[i].balancedness - never) / most, 1)
+                      : "")
+              << " |" << std::endl;
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: next_window PAGE\n";
+    return 2;
+  }
   try {
     std::string const folder = examples::trace_folder("next_window", argv[1]);
-    int const which = argc > 2 ? std::atoi(argv[2]) : -1;
-    auto const all = all_windows();
-    for (int i = 0; i < 4; ++i) {
-      if (which < 0 || which == i)
-        print(all[static_cast<std::size_t>(i)], folder, argc > 3 ? argv[3] : "");
+    std::cout << "| loads | ranks + extra slots | plan | slots that move, % | balancedness of the "
+                 "next window | gain, % |\n|---|---:|---|---:|---:|---:|\n";
+    if (folder.empty()) {
+      for (std::string const& row : examples::rows_of_table(argv[1], "next_window")) {
+        std::cout << row << '\n';
+      }
+      return 0;
+    }
+    for (windows const& one : all_windows()) {
+      print(one, folder);
     }
   } catch (std::exception const& error) {
     std::cerr << "next_window: " << error.what() << '\n';

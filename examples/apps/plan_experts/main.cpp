@@ -588,7 +588,19 @@ migration_outcome move_from(plan const& previous, options const& o, measured_loa
                           .max_bytes = o.max_bytes,
                           .rounds = o.rounds,
                           .token_us = o.token_us};
-  with_totals(loads, [&](auto const& total) { run_planner(o.policy, total, move, after, found); });
+  if (!move.limited) {
+    with_totals(loads, [&]<class Load>(loads_ref<Load> const& total) {
+      steps_ref<Load> const sum(total.data, 1, total.extent(0), total.extent(1));
+      run_planner(o.policy, sum, move, after, found);
+    });
+    return found;
+  }
+  found.steps = std::max<index_t>(1, loads.file.steps() - loads.totals.empty_steps);
+  within_memory(loads.file, found.steps, "all steps with load, which a limit on moves needs,", [&] {
+    std::visit(
+        [&](auto const& array) { run_planner(o.policy, view_of(array), move, after, found); },
+        filled_steps(loads.file, loads.totals));
+  });
   return found;
 }
 

@@ -182,12 +182,22 @@ struct gem_outcome {
   }
 };
 
+/// Mean balancedness of layers and steps of LOADS under the plan in use and a plan within a limit on
+/// moves, and what that plan gained in steps that plans like it were not made from.
+struct balance_gain {
+  double before = 0;
+  double after = 0;
+  double expected = 0;
+};
+
 /// Transfers from the plan in use to the plan after, and the settings behind their estimates.
 struct migration_outcome {
   std::optional<std::int64_t> max_moves = {};  ///< limit over all layers, if given
   std::optional<std::int64_t> max_bytes = {};  ///< likewise
   std::string rounds = "one-peer";             ///< rule of the rounds, as in --rounds
   double token_us = 0;                         ///< time of a token copy on a rank
+  index_t steps = 1;                           ///< of LOADS with load
+  std::optional<balance_gain> gain = {};       ///< if the moves are limited
   std::vector<index_t> changed_layers = {};    ///< with a slot that gets another expert
   plimsoll::transfer_plan transfers = {};
 

@@ -170,6 +170,11 @@ template <class T>
   moves["lost_experts"] = result.ranks.lost_experts;
   moves["max_moves"] = or_null(m.max_moves);
   moves["max_bytes"] = or_null(m.max_bytes);
+  moves["gain"] = !m.gain ? json()
+                          : json{{"balancedness_before", m.gain->before},
+                                 {"balancedness", m.gain->after},
+                                 {"expected", m.gain->expected},
+                                 {"validated", m.steps > 1}};
   moves["token_us"] = result.gem ? json() : json(m.token_us);
   moves["changed_layers"] = json::array();
   for (index_t const layer : m.changed_layers) {

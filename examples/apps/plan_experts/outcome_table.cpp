@@ -293,7 +293,9 @@ template <class Statistics>
   }
   moves_text const text = text_of_moves(result);
   std::string lines = text.ranks.empty() ? "" : fmt::format("ranks: {}\n", text.ranks);
-  lines += fmt::format("moves: {}\ntransfers: {}\n", text.moves, text.transfers);
+  lines += fmt::format("moves: {}\n", text.moves);
+  lines += text.gain.empty() ? "" : fmt::format("gain: {}\n", text.gain);
+  lines += fmt::format("transfers: {}\n", text.transfers);
   for (std::string const& loads : text.break_even) {
     lines += fmt::format("break-even: {}\n", loads);
   }
@@ -431,6 +433,22 @@ std::string verdict_of(outcome const& result) {
                    after, before, where);
 }
 
+/// Says what a plan within a limit gains.
+std::string gain_text(migration_outcome const& m) {
+  balance_gain const& gain = m.gain.value();
+  if (m.steps == 1) {
+    return fmt::format(
+        "mean balancedness {:+.4f}, on the loads planned from; unseen steps need 2 recorded ones",
+        gain.expected);
+  }
+  return gain.expected > 0
+             ? fmt::format(
+                   "mean balancedness {:+.4f} on steps that such plans were not made from, "
+                   "{:+.4f} on all",
+                   gain.expected, gain.after - gain.before)
+             : std::string("none that holds on steps that such plans were not made from");
+}
+
 moves_text text_of_moves(outcome const& result) {
   migration_outcome const& m = result.moves.value();
   auto const& layers = m.transfers.layers;
@@ -458,6 +476,7 @@ moves_text text_of_moves(outcome const& result) {
                                 : std::string(),
                   counted(m.local_copies(), "copy", "copies"), m.changed_layers.size(),
                   counted(result.after.layers, "layer", "layers"));
+  text.gain = m.gain ? gain_text(m) : "";
   auto const longest =
       std::max_element(layers.begin(), layers.end(),
                        [](auto const& a, auto const& b) { return a.rounds < b.rounds; });

@@ -29,6 +29,7 @@ namespace examples {
 struct moves_text {
   std::string ranks = {};  ///< empty if they are those of the plan in use
   std::string moves;
+  std::string gain = {};  ///< empty without a limit on the moves
   std::string transfers;
   std::vector<std::string> break_even;  ///< on each file of loads
 };

@@ -146,11 +146,12 @@ planning_time plan_on_gpu(loads_ref<Load> loads, given_plan const& given, plan& 
 }
 
 template <class Load>
-void plan_on_gpu(loads_ref<Load> loads, migration const& move, plan& result,
+void plan_on_gpu(steps_ref<Load> loads, migration const& move, plan& result,
                  migration_outcome& found) {
   stream const work;
   auto const policy = plimsoll::gpu(work.get());
-  auto const there = on_device(policy, loads);
+  plimsoll::array const there(policy, elements(loads), loads.extent(0), loads.extent(1),
+                              loads.extent(2));
   placement_on_device const from(policy, move.from);
   placement_on_device const to(policy, move.to);
   plimsoll::array const speeds(policy, elements(move.alignment.on.speeds));
@@ -179,7 +180,7 @@ template planning_time plan_on_gpu(steps_ref<double>, plimsoll::gem_options cons
                                    std::vector<plimsoll::certificate>&);
 template planning_time plan_on_gpu(loads_ref<std::int64_t>, given_plan const&, plan&);
 template planning_time plan_on_gpu(loads_ref<double>, given_plan const&, plan&);
-template void plan_on_gpu(loads_ref<std::int64_t>, migration const&, plan&, migration_outcome&);
-template void plan_on_gpu(loads_ref<double>, migration const&, plan&, migration_outcome&);
+template void plan_on_gpu(steps_ref<std::int64_t>, migration const&, plan&, migration_outcome&);
+template void plan_on_gpu(steps_ref<double>, migration const&, plan&, migration_outcome&);
 
 }  // namespace examples

@@ -144,8 +144,21 @@ struct migration {
   plimsoll::transfer_options transfers = {};
 };
 
+/// Returns the mean over the layers.
+[[nodiscard]] inline balance_gain mean_gain_of(
+    std::vector<plimsoll::migration_report> const& layers) {
+  balance_gain sum;
+  auto const count = static_cast<double>(layers.size());
+  for (plimsoll::migration_report const& one : layers) {
+    sum.before += one.balancedness_before / count;
+    sum.after += one.balancedness / count;
+    sum.expected += one.expected_gain / count;
+  }
+  return sum;
+}
+
 /// Replaces `result` by the plan to move to, and lists the transfers.
-/// @param loads,move in the policy's memory
+/// @param loads `[steps, layers, experts]`; like `move`, in the policy's memory
 template <class Policy, class Loads>
 void plan_with(Policy const& policy, Loads const& loads, migration const& move, plan& result,
                migration_outcome& found) {
@@ -155,7 +168,10 @@ void plan_with(Policy const& policy, Loads const& loads, migration const& move, 
     assign(result, made);
   };
   if (move.limited) {
-    move_to(plimsoll::plan_within(policy, loads, move.from, move.to, move.where, move.budget));
+    auto const made =
+        plimsoll::plan_within(policy, loads, move.from, move.to, move.where, move.budget);
+    found.gain = mean_gain_of(made.reports);
+    move_to(made);
   } else {
     move_to(plimsoll::align(policy, move.from, move.to, move.alignment));
   }
@@ -179,7 +195,7 @@ planning_time plan_on_gpu(steps_ref<Load> loads, plimsoll::gem_options const& op
 template <class Load>
 planning_time plan_on_gpu(loads_ref<Load> loads, given_plan const& given, plan& result);
 template <class Load>
-void plan_on_gpu(loads_ref<Load> loads, migration const& move, plan& result,
+void plan_on_gpu(steps_ref<Load> loads, migration const& move, plan& result,
                  migration_outcome& found);
 
 }  // namespace examples

@@ -337,6 +337,9 @@ void facts(std::ostream& out, chart_data const& d) {
       fact(out, "ranks", text.ranks);
     }
     fact(out, "moves", text.moves);
+    if (!text.gain.empty()) {
+      fact(out, "gain", text.gain);
+    }
     fact(out, "transfers", text.transfers);
     for (std::string const& loads : text.break_even) {
       fact(out, "break-even", escaped(loads));

@@ -94,6 +94,9 @@ inline migration_pair expect_plan_within(std::string_view function, index_t laye
   expect_between(function, "options.max_bytes_per_layer", 0, unlimited, options.max_bytes_per_layer,
                  "bytes");
   expect_expert_bytes(function, options.expert_bytes);
+  if (!(options.move_price >= 0 && options.move_price <= 1)) {
+    fail(function, "options.move_price", "0 to 1", text(options.move_price));
+  }
   return pair;
 }
 

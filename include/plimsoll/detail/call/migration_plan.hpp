@@ -76,18 +76,23 @@ struct plan_option {
   plan_kind kind = no_kind;
   slot_changes changes = {};
   balance_units gain = 0;  ///< over the placement in use
+  balance_units net = 0;   ///< `gain` less the price of the moves
 };
 
 /// Keeps the plans within the budget of a layer of which none with as few moves gains more, in
-/// rising order of moves. The first plan is the one in use; without moves it is the only one.
-inline std::vector<plan_option> undominated(std::vector<plan_option> plans,
-                                            std::int64_t most_moves) {
+/// rising order of moves. A move must gain at least `price`. The first plan is the one in use;
+/// without moves it is the only one.
+inline std::vector<plan_option> undominated(std::vector<plan_option> plans, std::int64_t most_moves,
+                                            balance_units price) {
+  for (plan_option& one : plans) {
+    one.net = one.gain - price * one.changes.moves;
+  }
   std::stable_sort(plans.begin() + 1, plans.end(), [](plan_option const& a, plan_option const& b) {
     return a.changes.moves < b.changes.moves;
   });
   std::vector<plan_option> kept(1, plans.front());
   for (plan_option const& one : plans) {
-    if (most_moves > 0 && one.changes.moves <= most_moves && one.gain > kept.back().gain) {
+    if (most_moves > 0 && one.changes.moves <= most_moves && one.net > kept.back().net) {
       if (one.changes.moves == kept.back().changes.moves) {
         kept.pop_back();
       }
@@ -97,8 +102,8 @@ inline std::vector<plan_option> undominated(std::vector<plan_option> plans,
   return kept;
 }
 
-/// Chooses a plan of every layer so that the sum of the gains is largest with at most `most_moves`
-/// moves. Ties go to fewer moves.
+/// Chooses a plan of every layer so that the sum of the net gains is largest with at most
+/// `most_moves` moves. Ties go to fewer moves.
 inline std::vector<plan_option> choose_plans(std::vector<std::vector<plan_option>> const& layers,
                                              std::int64_t most_moves) {
   std::int64_t wanted = 0;
@@ -122,7 +127,7 @@ inline std::vector<plan_option> choose_plans(std::vector<std::vector<plan_option
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     for (std::size_t i = 0; i < layers[layer].size(); ++i) {
       moves[layer * widest + i] = layers[layer][i].changes.moves;
-      values[layer * widest + i] = static_cast<double>(layers[layer][i].gain);
+      values[layer * widest + i] = static_cast<double>(layers[layer][i].net);
     }
     counts.push_back(static_cast<std::int32_t>(layers[layer].size()));
   }
@@ -286,10 +291,11 @@ class migration_planner {
         }
       }
     }
+    auto const price = static_cast<balance_units>(divide(options_.move_price, balance_unit));
     std::vector<std::int64_t> compared;
     for (auto& of_layer : options) {
       compared.push_back(std::ssize(of_layer));
-      of_layer = undominated(std::move(of_layer), budget_.of_layer);
+      of_layer = undominated(std::move(of_layer), budget_.of_layer, price);
     }
     std::vector<plan_option> const chosen = choose_plans(options, budget_.in_total);
     write_maps(plans_of(chosen), made, pair_.from, map, counts);
