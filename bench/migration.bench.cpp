@@ -88,6 +88,23 @@ BENCHMARK(plan_within<plimsoll::split_rule::even, plimsoll::unlimited>)
     ->Name("plan_within/even_unlimited")
     ->Unit(benchmark::kMicrosecond);
 
+/// One layer over eight steps, with a tenth of the moves of the new placement.
+void plan_within_steps(benchmark::State& state) {
+  two_plans const& plans = two_plans::one();
+  std::vector<std::int32_t> const history = drifting_loads(8, 1, experts);
+  std::vector<std::int32_t> map(slots);
+  std::vector<std::int32_t> counts(experts);
+  for (auto _ : state) {
+    auto reports = plimsoll::plan_within(
+        plimsoll::seq, plimsoll::tensor_ref<std::int32_t const>(history.data(), 8, 1, experts),
+        first_layer(plans.from.ref()), first_layer(plans.to.ref()), {},
+        {.split = plimsoll::split_rule::optimal, .max_moves = 25}, matrix(map, 1, slots),
+        matrix(counts, 1, experts));
+    benchmark::DoNotOptimize(reports.data());
+  }
+}
+BENCHMARK(plan_within_steps)->Name("plan_within/steps")->Unit(benchmark::kMicrosecond);
+
 template <plimsoll::round_rule Rule>
 void transfers(benchmark::State& state) {
   two_plans const& plans = two_plans::one();

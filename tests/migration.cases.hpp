@@ -93,6 +93,11 @@ inline void check_kinds_by_hand(align_fn align) {
   c.where.active = {1, 0, 1};
   CHECK(align(c).map == ints{0, 1, -1, -1, 2, 3});
   CHECK(align(c).changes == longs{0, 0});
+  // A new placement may leave it as it is.
+  migration_case same = c;
+  same.to = {2, 3, 3, 3, 0, 1};
+  CHECK(align(same).map == ints{0, 1, 3, 3, 2, 3});
+  CHECK(align(same).changes == longs{0, 0});
   // Ranks of other speed or with other slots keep their labels.
   c.where.speeds = {1, 1, 2};
   CHECK(align(c).map == c.to);

@@ -117,6 +117,12 @@ inline void check_dead_and_copies(transfers_fn run, validate_fn validate) {
   CHECK(plan.sent_bytes == std::vector<std::int64_t>{0, 0, 0});
   CHECK(plan.received_bytes == std::vector<std::int64_t>{1, 0, 0});
   CHECK(plan.seconds == 1.0 / 4 + 1.0 / 2 + 1.0 / 4);
+  // What the dead rank holds may stay listed: it is neither a copy nor a source.
+  c.to[3] = 1;
+  transfer_plan const same = run(c);
+  validate(c, same);
+  CHECK(same.list == plan.list);
+  CHECK(same.layers[0].changes == plan.layers[0].changes);
   // Slots of a rank exchange their experts by way of two staging slots.
   c = {.experts = 2, .slots = 2, .from = {0, 1}, .to = {1, 0}};
   plan = run(c);
@@ -788,8 +794,8 @@ inline void check_transfer_refusals(transfers_fn run, validate_fn validate) {
   c.where.active = {1, 0};
   refused(
       c,
-      "to.physical_to_logical: expected -1 in slots of dead ranks and of no rank, got 0 in layer "
-      "0, slot 2");
+      "to.physical_to_logical: expected -1 in slots of dead ranks and of no rank, got 1 in layer "
+      "1, slot 2");
   c = good;
   c.where.active = {0, 0};
   refused(c, "on.active: expected at least 1 live rank, got 0");
