@@ -25,7 +25,8 @@ namespace plimsoll_test {
 
 using namespace migration_plan_support;
 
-/// Checks the result for a case of one layer with one step: the map, moves, the peaks and the bound.
+/// Checks the result for a case of one layer with one step: the map, moves, the peaks and the
+/// bound.
 inline void check_one(plan_case const& c, plan_result const& got, ints const& map,
                       std::int64_t moves, double peak, double before, double bound) {
   CHECK(got.map == map);

@@ -160,8 +160,8 @@ TEST_CASE("plan_within: against all plans with as few moves") {
   CHECK(best_found[1] >= 0.8 * improvable[1]);
 }
 
-/// Largest sum of gains with at most `moves` moves in layers `layer` on; gains[layer][n] is that of a
-/// layer with n moves.
+/// Largest sum of gains with at most `moves` moves in layers `layer` on; gains[layer][n] is that of
+/// a layer with n moves.
 double best_division(std::vector<reals> const& gains, std::size_t layer, std::int64_t moves) {
   if (layer == gains.size()) {
     return 0;
@@ -408,8 +408,8 @@ class plan_bodies {
  private:
   [[nodiscard]] rows in(ints& map) const { return {map.data(), c_.layers, c_.slots}; }
 
-  /// The loads of a history, and maps and balance of all plans of the paths, of the placement in use
-  /// and of the new one.
+  /// The loads of a history, and maps and balance of all plans of the paths, of the placement in
+  /// use and of the new one.
   void check_maps() {
     std::vector<plimsoll::detail::compared_plan> plans;
     for (std::int32_t layer = 0; layer < c_.layers; ++layer) {

@@ -152,37 +152,41 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 ///
 /// What is maximized is the mean balancedness of single steps, under the split of `options`. (The
 /// sum of the steps can be balanced with few moves, while every step stays unbalanced; and what an
-/// optimal split balances in every step needs no move at all.) The plans compared in each layer are:
+/// optimal split balances in every step needs no move at all.) The plans compared in each layer
+/// are:
 ///
 /// - the placement in use
-/// - eight plans of `flow_placement`, which keep the ranks and copies in use by bonuses of 0 to 6.4,
-///   aligned; not with node lists or copies that must be on different nodes
-/// - plans of a path that relieves the most loaded rank of the summed steps by one or two moves at a
-///   time: a replica of it and one of another rank are swapped, or a slot with a superfluous replica
-///   gets a copy of another expert. No slot becomes free. With one step all plans of the path, with
-///   several those after 1, 2, 4, 8, 16 and 32 moves
-/// - the new placement `to`, aligned: the plan to get to, if the budget allows and nothing is better
+/// - eight plans of `flow_placement`, which keep the ranks and copies in use by bonuses of 0 to
+///   6.4, aligned; not with node lists or copies that must be on different nodes
+/// - plans of a path that relieves the most loaded rank of the summed steps by one or two moves at
+///   a time: a replica of it and one of another rank are swapped, or a slot with a superfluous
+///   replica gets a copy of another expert. No slot becomes free. With one step all plans of the
+///   path, with several those after 1, 2, 4, 8, 16 and 32 moves
+/// - the new placement `to`, aligned: the plan to get to, if the budget allows and nothing is
+///   better
 ///
-/// Each layer gets one of them; a limit on all layers is divided by multiple-choice knapsack, so that
-/// the sum of the gains, less the price of the moves, is largest. The fewest moves break ties.
+/// Each layer gets one of them; a limit on all layers is divided by multiple-choice knapsack, so
+/// that the sum of the gains, less the price of the moves, is largest. The fewest moves break ties.
 ///
-/// *Validation.* A plan balances the steps that it was made from better than those to come, and with
-/// a stationary load each move only follows noise. From two steps with load on, therefore, plans of
-/// every kind (a bonus, a number of moves) are made from the first half of the steps and judged on
-/// the second, and the other way round. A layer's gain of a kind is the mean of what it gained there
-/// and what the kind gained in the mean over the layers. A kind is left out unless this mean exceeds
-/// its standard error, and nothing moves unless that of the plan without bonus does in either half. `to` is judged
-/// on all steps, less what the plan without bonus loses on unseen ones.
+/// *Validation.* A plan balances the steps that it was made from better than those to come, and
+/// with a stationary load each move only follows noise. From two steps with load on, therefore,
+/// plans of every kind (a bonus, a number of moves) are made from the first half of the steps and
+/// judged on the second, and the other way round. A layer's gain of a kind is the mean of what it
+/// gained there and what the kind gained in the mean over the layers. A kind is left out unless
+/// this mean exceeds its standard error, and nothing moves unless that of the plan without bonus
+/// does in either half. `to` is judged on all steps, less what the plan without bonus loses on
+/// unseen ones.
 ///
 /// Without a price, a larger budget never gives a smaller sum of `expected_gain`. A budget of 0
-/// returns the placement in use. Layers that do not change keep what dead ranks hold. That no other plan within
-/// the budget is better is not proven; the bound holds for all plans with these slots, whatever they
-/// move.
+/// returns the placement in use. Layers that do not change keep what dead ranks hold. That no other
+/// plan within the budget is better is not proven; the bound holds for all plans with these slots,
+/// whatever they move.
 ///
 /// Source: this library.
 ///
-/// @param loads `[steps, layers, experts]`, or `[layers, experts]` for one step; as for `replicate`,
-///   all steps of a layer together below 2^47. Steps in which a layer has no load do not count for it
+/// @param loads `[steps, layers, experts]`, or `[layers, experts]` for one step; as for
+///   `replicate`, all steps of a layer together below 2^47. Steps in which a layer has no load do
+///   not count for it
 /// @param from the placement in use, in the policy's memory: a live rank holds every expert
 /// @param to the new placement, such as a planner's for these loads, of the same shape, with the
 ///   same ranks and rank offsets
@@ -192,10 +196,10 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// @param[out] physical_to_logical `[layers, slots]` int32 or int64
 /// @param[out] replica_count `[layers, experts]` int32 or int64: slots of live ranks
 /// @return per layer: certificate of the mean imbalance, that of `from`, gains, and what changes
-/// @throws invalid_input for shapes and options; for values, naming layer and slot, rank, or step and
-///   expert; the outputs are then unspecified
-/// @complexity for each half of the steps and for all: that of `flow_placement` and `align` for each
-///   bonus; O(slots^2) for each plan of the path. To judge, O(slots) per plan and step, with
+/// @throws invalid_input for shapes and options; for values, naming layer and slot, rank, or step
+///   and expert; the outputs are then unspecified
+/// @complexity for each half of the steps and for all: that of `flow_placement` and `align` for
+///   each bonus; O(slots^2) for each plan of the path. To judge, O(slots) per plan and step, with
 ///   `split_rule::optimal` one `minmax_lp::solve`; for a limit on all layers that of `knapsack`
 /// @workspace 8 bytes per load; as `flow_placement` and `align`; for every layer 48 bytes per slot;
 ///   one map for each plan compared, and 16 bytes (optimal: 48) for each step of it

@@ -73,27 +73,28 @@ struct migration_options {
   std::int64_t expert_bytes = 1;
   /// Least gain in mean balancedness that each move of a layer must bring, from 0 to 1.
   double move_price = 0;
-  /// With at least two steps with load: plans that are alike are made from one half of the steps and
-  /// judged on the other, and nothing moves that does not gain there. `false`: plans are judged on
-  /// the steps that they were made from.
+  /// With at least two steps with load: plans that are alike are made from one half of the steps
+  /// and judged on the other, and nothing moves that does not gain there. `false`: plans are
+  /// judged on the steps that they were made from.
   bool validate = true;
 };
 
-/// Plan of one layer within a budget. Means are over the steps in which the layer has load; without
-/// load it counts as balanced.
+/// Plan of one layer within a budget. Means are over the steps in which the layer has load;
+/// without load it counts as balanced.
 struct migration_report {
   /// value = mean imbalance of the plan, the peak of the ranks' loads over their mean (loads over
-  /// speeds) under the split; lower_bound = mean of the bounds of each step for all plans with these
-  /// slots, whatever they move; status optimal if both are equal, else feasible;
-  /// work = plans compared.
+  /// speeds) under the split; lower_bound = mean of the bounds of each step for all plans with
+  /// these slots, whatever they move; status optimal if both are equal, else feasible; work =
+  /// plans compared.
   certificate imbalance = {};
   /// Mean imbalance of the placement in use.
   double imbalance_before = 0;
-  /// Mean balancedness of the plan and of the placement in use, rounded down to multiples of 2^-40.
+  /// Mean balancedness of the plan, rounded down to a multiple of 2^-40.
   double balancedness = 0;
+  /// Mean balancedness of the placement in use, likewise.
   double balancedness_before = 0;
-  /// Gain in mean balancedness for which the plan was chosen: on steps that such plans were not made
-  /// from, or, without validation, on the loads given.
+  /// Gain in mean balancedness for which the plan was chosen: on steps that such plans were not
+  /// made from, or, without validation, on the loads given.
   double expected_gain = 0;
   /// Slots that change from the placement in use.
   slot_changes changes = {};
@@ -126,8 +127,8 @@ struct transfer {
   std::int32_t destination_slot = 0;
   /// Round of the layer, from 0.
   std::int32_t round = 0;
-  /// Staging slot of the destination rank that receives the weights, since later rounds or this one
-  /// still read the destination slot; -1: none.
+  /// Staging slot of the destination rank that receives the weights, since later rounds or this
+  /// one still read the destination slot; -1: none.
   std::int32_t staging_slot = -1;
   /// Last round that reads the destination slot: the weights move from the staging slot to the
   /// destination slot at the end of this round. Equal to `round` without a staging slot.

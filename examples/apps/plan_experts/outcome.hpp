@@ -182,8 +182,8 @@ struct gem_outcome {
   }
 };
 
-/// Mean balancedness of layers and steps of LOADS under the plan in use and a plan within a limit on
-/// moves, and what that plan gained in steps that plans like it were not made from.
+/// Mean balancedness of layers and steps of LOADS under the plan in use and a plan within a limit
+/// on moves, and what that plan gained in steps that plans like it were not made from.
 struct balance_gain {
   double before = 0;
   double after = 0;

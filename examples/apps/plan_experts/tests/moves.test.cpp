@@ -98,6 +98,35 @@ json written(outcome const& result) {
 
 }  // namespace
 
+TEST_CASE("moves: a plan within a limit says what it gains on which steps") {
+  outcome result = moved();
+  CHECK(lines_about_moves(result).find("gain: ") == std::string::npos);
+  CHECK(written(result)["moves"]["gain"].is_null());
+  migration_outcome& moves = *result.moves;
+  moves.max_moves = 3;
+  moves.gain = examples::balance_gain{.before = 0.5, .after = 0.6, .expected = 0.08};
+  moves.steps = 4;
+  CHECK(
+      lines_about_moves(result).find(
+          "\ngain: mean balancedness +0.0800 on steps that such plans were not made from, +0.1000 "
+          "on all\n") != std::string::npos);
+  json const gain = written(result)["moves"]["gain"];
+  CHECK(gain == json{{"balancedness_before", 0.5},
+                     {"balancedness", 0.6},
+                     {"expected", 0.08},
+                     {"validated", true}});
+  moves.gain->expected = 0;
+  CHECK(lines_about_moves(result).find(
+            "\ngain: none that holds on steps that such plans were not made from\n") !=
+        std::string::npos);
+  moves.steps = 1;
+  moves.gain->expected = 0.1;
+  CHECK(lines_about_moves(result).find("\ngain: mean balancedness +0.1000, on the loads planned "
+                                       "from; unseen steps need 2 recorded ones\n") !=
+        std::string::npos);
+  CHECK(written(result)["moves"]["gain"]["validated"] == false);
+}
+
 TEST_CASE("moves: a step saves the tokens of the most loaded ranks") {
   outcome result = moved();
   comparison& c = result.comparisons[0];

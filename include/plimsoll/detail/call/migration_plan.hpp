@@ -58,8 +58,8 @@ inline constexpr double keep_bonuses[] = {0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4};
 /// Moves after which a plan of the path is compared, if there are several steps.
 inline constexpr std::int64_t path_moves[] = {1, 2, 4, 8, 16, 32};
 
-/// Balancedness and its differences are whole multiples of 2^-40, so that their sums are exact: what
-/// a larger budget gains is at least what a smaller one does, to the last bit.
+/// Balancedness and its differences are whole multiples of 2^-40, so that their sums are exact:
+/// what a larger budget gains is at least what a smaller one does, to the last bit.
 using balance_units = std::int64_t;
 inline constexpr double balance_unit = 0x1p-40;
 
@@ -150,8 +150,8 @@ struct history_part {
   index_t count;
 };
 
-/// What plans of each kind gain in the half of the steps that they were not made from. A layer's gain
-/// is known from few steps, so half of it is the mean over the layers.
+/// What plans of each kind gain in the half of the steps that they were not made from. A layer's
+/// gain is known from few steps, so half of it is the mean over the layers.
 class unseen_gains {
  public:
   explicit unseen_gains(std::size_t layers)
@@ -350,10 +350,18 @@ class migration_planner {
     return where_.node_experts.data == nullptr &&
            !(rule.required && rule.apart == anti_affinity::node);
   }
+  /// Returns the placement in use of every layer.
+  [[nodiscard]] std::vector<compared_plan> unchanged() const {
+    std::vector<compared_plan> result(static_cast<std::size_t>(layers()), {0, -1, 0});
+    for (std::int32_t layer = 0; layer < layers(); ++layer) {
+      result[static_cast<std::size_t>(layer)].layer = layer;
+    }
+    return result;
+  }
   [[nodiscard]] std::vector<std::vector<plan_option>> plans_in_use() const {
     std::vector<std::vector<plan_option>> result;
-    for (std::int32_t layer = 0; layer < layers(); ++layer) {
-      result.push_back({plan_option{{layer, -1, 0}}});
+    for (compared_plan const& one : unchanged()) {
+      result.emplace_back(1, plan_option{one});
     }
     return result;
   }
@@ -366,7 +374,8 @@ class migration_planner {
     return result;
   }
 
-  // ----- plans -----------------------------------------------------------------------------------
+  // ----- plans
+  // -----------------------------------------------------------------------------------
 
   /// Adds plans of the path of every layer: with one step all, otherwise those after `path_moves`.
   void follow_paths(history_part const& part, candidates& made) const {
@@ -477,7 +486,8 @@ class migration_planner {
                               .counts = counts});
   }
 
-  // ----- balance ---------------------------------------------------------------------------------
+  // ----- balance
+  // ---------------------------------------------------------------------------------
 
   /// Returns mean and peak of the ranks, `[steps, plans]`, in a part of the history.
   std::vector<rank_balance> balance_of(std::vector<compared_plan> const& plans,
@@ -557,10 +567,7 @@ class migration_planner {
   /// Sets the gains of plans over those in use in a part of the history.
   void set_gains(std::vector<plan_option>& list, candidates const& made,
                  history_part const& part) const {
-    std::vector<compared_plan> plans;
-    for (std::int32_t layer = 0; layer < layers(); ++layer) {
-      plans.push_back({layer, -1, 0});
-    }
+    std::vector<compared_plan> plans = unchanged();
     for (plan_option const& one : list) {
       plans.push_back(one.plan);
     }
@@ -572,7 +579,8 @@ class migration_planner {
     }
   }
 
-  // ----- validation ------------------------------------------------------------------------------
+  // ----- validation
+  // ------------------------------------------------------------------------------
 
   [[nodiscard]] std::vector<bool> loaded_layers(history_part const& part) const {
     std::vector<bool> result(static_cast<std::size_t>(layers()));
@@ -646,15 +654,15 @@ class migration_planner {
     return last;
   }
 
-  // ----- reports ---------------------------------------------------------------------------------
+  // ----- reports
+  // ---------------------------------------------------------------------------------
 
   std::vector<migration_report> report(std::vector<plan_option> const& chosen,
                                        candidates const& made,
                                        std::vector<std::int64_t> const& compared) const {
     std::vector<compared_plan> plans = plans_of(chosen);
-    for (std::int32_t layer = 0; layer < layers(); ++layer) {
-      plans.push_back({layer, -1, 0});
-    }
+    std::vector<compared_plan> const in_use = unchanged();
+    plans.insert(plans.end(), in_use.begin(), in_use.end());
     std::vector<rank_balance> const balance = balance_of(plans, made, whole());
     std::vector<balance_units> const balancedness = balancedness_of(plans, balance, whole());
     std::vector<double> const bounds = step_bounds();

@@ -41,9 +41,9 @@ struct migration_pair {
   }
 
   /// Checks a layer: ranges of slots, speeds, ids, and that `to` fills only slots of live ranks, or
-  /// leaves those of dead ranks as they are. Writes `rank_of`, `[slots]`, and counts the slots of each expert on live ranks in
-  /// `from_copies` and `to_copies`, both `[experts]`. The report's value says which placement is
-  /// refused: 0 for `from`, 1 for `to`.
+  /// leaves those of dead ranks as they are. Writes `rank_of`, `[slots]`, and counts the slots of
+  /// each expert on live ranks in `from_copies` and `to_copies`, both `[experts]`. The report's
+  /// value says which placement is refused: 0 for `from`, 1 for `to`.
   template <class Team>
   PLIMSOLL_HD problem_report refuse(Team& team, index_t layer, std::int32_t* rank_of,
                                     std::int32_t* from_copies, std::int32_t* to_copies) const {
@@ -111,8 +111,8 @@ struct migration_pair {
                                          [this](index_t r) { return where.is_active(r); });
   }
 
-  /// Refuses an unknown id and a filled slot of no rank; of a new placement, also one of a dead rank
-  /// that changes.
+  /// Refuses an unknown id and a filled slot of no rank; of a new placement, also one of a dead
+  /// rank that changes.
   template <class Team>
   PLIMSOLL_HD problem_report refuse_map(Team& team, index_t layer, std::int32_t const* rank_of,
                                         bool is_new) const {
