@@ -8,8 +8,10 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/migration.hpp>
 #include <plimsoll/placement_maps.hpp>
+#include <string>
 #include <tuple>
 
+#include "planning.hpp"
 #include "tensors.hpp"
 
 namespace torch_ops_example {
@@ -20,9 +22,14 @@ struct migration_shapes {
     return at::empty(next.sizes(), next.options().dtype(at::kLong));
   }
   static std::tuple<Tensor, Tensor> plan_within(Tensor const& loads, Tensor const& in_use,
-                                                Tensor const&, index_t, index_t, index_t, bool) {
+                                                Tensor const&, index_t, index_t, index_t, bool,
+                                                bool) {
+    if (loads.dim() != 2 && loads.dim() != 3) {
+      throw plimsoll::invalid_input("plan_within: loads: expected 2 or 3 dimensions, got " +
+                                    std::to_string(loads.dim()));
+    }
     return {at::empty(in_use.sizes(), in_use.options().dtype(at::kLong)),
-            at::empty(loads.sizes(), loads.options().dtype(at::kLong))};
+            at::empty({loads.size(-2), loads.size(-1)}, loads.options().dtype(at::kLong))};
   }
 };
 
@@ -43,21 +50,23 @@ struct migrations {
     return map;
   }
 
-  /// Returns the map and the copies that at most `max_moves` moves reach, from loads `[layers,
-  /// experts]`, with the smallest peaks.
+  /// Returns the map and the copies that balance single steps best within `max_moves` moves, from
+  /// loads `[steps, layers, experts]`, or `[layers, experts]` for one step.
   static std::tuple<Tensor, Tensor> plan_within(Tensor const& loads, Tensor const& in_use,
                                                 Tensor const& next, index_t ranks, index_t nodes,
-                                                index_t max_moves, bool split_evenly) {
+                                                index_t max_moves, bool split_evenly,
+                                                bool validate) {
     here const at("plan_within", loads);
-    auto const load = at.template loads<2>("loads", loads, "[layers, experts]");
-    placement const from = placement_of(at, "in_use", in_use, load.extent(1), ranks);
-    placement const to = placement_of(at, "next", next, load.extent(1), ranks);
-    auto result =
-        migration_shapes::plan_within(loads, in_use, next, ranks, nodes, max_moves, split_evenly);
+    auto const load = plimsoll_planning::history_or_step(at, loads);
+    placement const from = placement_of(at, "in_use", in_use, load.extent(2), ranks);
+    placement const to = placement_of(at, "next", next, load.extent(2), ranks);
+    auto result = migration_shapes::plan_within(loads, in_use, next, ranks, nodes, max_moves,
+                                                split_evenly, validate);
     plimsoll::plan_within(
         at.policy(), load, from.ref(), to.ref(), {.on = {.ranks = ranks, .nodes = nodes}},
         {.split = split_evenly ? plimsoll::split_rule::even : plimsoll::split_rule::optimal,
-         .max_moves = max_moves},
+         .max_moves = max_moves,
+         .validate = validate},
         at.template out<2>(std::get<0>(result)), at.template out<2>(std::get<1>(result)));
     return result;
   }

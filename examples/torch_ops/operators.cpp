@@ -63,7 +63,8 @@ TORCH_LIBRARY(plimsoll, library) {
   library.def("align(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1) -> Tensor");
   library.def(
       "plan_within(Tensor loads, Tensor in_use, Tensor next, int ranks, int nodes=1, "
-      "int max_moves=9223372036854775807, bool split_evenly=False) -> (Tensor, Tensor)");
+      "int max_moves=9223372036854775807, bool split_evenly=False, bool validate=True) "
+      "-> (Tensor, Tensor)");
   library.def(
       "transfers(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1, "
       "bool one_peer=True) -> Tensor");

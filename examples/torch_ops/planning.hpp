@@ -41,6 +41,13 @@ auto history(Call const& at, Tensor const& loads) {
   return at.template loads<3>("loads", loads, "[steps, layers, experts]");
 }
 
+/// Returns recorded loads, or those of one step, of any of their types as a view.
+template <class Call, class Tensor>
+auto history_or_step(Call const& at, Tensor const& loads) {
+  return at.template loads<3>("loads", loads, "[steps, layers, experts] or [layers, experts]",
+                              true);
+}
+
 /// Returns the ranks' latency curves: `latency[ranks, samples]` at `tokens[samples]`.
 template <class Call, class Tensor>
 plimsoll::latency_curves curves_of(Call const& at, Tensor const& tokens, Tensor const& latency,

@@ -81,19 +81,24 @@ class call {
     return view<std::int64_t, Rank>("result", tensor, "");
   }
 
-  /// Returns loads of any of their types as a view.
+  /// Returns loads of any of their types as a view. If `optional_first`, the tensor may lack the
+  /// first dimension, whose extent is then 1.
   template <int Rank>
-  auto loads(char const* argument, Tensor const& tensor, char const* shape) const {
+  auto loads(char const* argument, Tensor const& tensor, char const* shape,
+             bool optional_first = false) const {
     at::ScalarType const type = tensor.scalar_type();
     bool const is_load =
         type == at::kFloat || type == at::kDouble || type == at::kInt || type == at::kLong;
-    expect(argument, tensor, is_load, "Float, Double, Int or Long", Rank, shape);
+    int const absent = optional_first && tensor.dim() == Rank - 1 ? 1 : 0;
+    expect(argument, tensor, is_load, "Float, Double, Int or Long", Rank - absent, shape);
     load_reader reader{tensor.data_ptr(), {}, type};
-    for (int i = 0; i < Rank; ++i) {
-      reader.strides[i] = tensor.stride(i);
+    index_t extents[Rank] = {1};
+    for (int i = absent; i < Rank; ++i) {
+      extents[i] = tensor.size(i - absent);
+      reader.strides[i] = tensor.stride(i - absent);
     }
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return plimsoll::generate(reader, tensor.size(static_cast<index_t>(I))...);
+      return plimsoll::generate(reader, extents[I]...);
     }(std::make_index_sequence<Rank>{});
   }
 

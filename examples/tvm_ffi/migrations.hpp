@@ -12,6 +12,7 @@
 #include <plimsoll/placement_maps.hpp>
 #include <vector>
 
+#include "planning.hpp"
 #include "tensors.hpp"
 
 namespace tvm_ffi_example {
@@ -33,21 +34,23 @@ struct migrations {
     return ffi::Tuple<Tensor>(map);
   }
 
-  /// Returns the map and the copies that at most `max_moves` moves reach, from loads `[layers,
-  /// experts]`, with the smallest peaks.
+  /// Returns the map and the copies that balance single steps best within `max_moves` moves, from
+  /// loads `[steps, layers, experts]`, or `[layers, experts]` for one step.
   static ffi::Tuple<Tensor, Tensor> plan_within(TensorView loads, TensorView in_use,
                                                 TensorView next, index_t ranks, index_t nodes,
-                                                index_t max_moves, bool split_evenly) {
+                                                index_t max_moves, bool split_evenly,
+                                                bool validate) {
     here const at("plan_within", loads);
-    auto const load = at.template loads<2>("loads", loads, "[layers, experts]");
-    placement const from = placement_of(at, "in_use", in_use, load.extent(1), ranks);
-    placement const to = placement_of(at, "next", next, load.extent(1), ranks);
+    auto const load = plimsoll_planning::history_or_step(at, loads);
+    placement const from = placement_of(at, "in_use", in_use, load.extent(2), ranks);
+    placement const to = placement_of(at, "next", next, load.extent(2), ranks);
     Tensor const map = at.template empty<std::int64_t>(in_use.size(0), in_use.size(1));
-    Tensor const counts = at.template empty<std::int64_t>(load.extent(0), load.extent(1));
+    Tensor const counts = at.template empty<std::int64_t>(load.extent(1), load.extent(2));
     plimsoll::plan_within(
         at.policy(), load, from.ref(), to.ref(), {.on = {.ranks = ranks, .nodes = nodes}},
         {.split = split_evenly ? plimsoll::split_rule::even : plimsoll::split_rule::optimal,
-         .max_moves = max_moves},
+         .max_moves = max_moves,
+         .validate = validate},
         at.template out<std::int64_t, 2>(map), at.template out<std::int64_t, 2>(counts));
     return ffi::Tuple<Tensor, Tensor>(map, counts);
   }

@@ -146,10 +146,11 @@ def align(in_use, next, experts, ranks, *, nodes=1):
     return _plan("align", in_use, next, experts, ranks, nodes)[0]
 
 
-def plan_within(loads, in_use, next, ranks, *, nodes=1, max_moves=2**63 - 1, split_evenly=False):
-    """Plans for loads [layers, experts] with at most `max_moves` moves from the map `in_use`, towards `next`
-    or better: -> physical_to_logical, copies."""
-    return _plan("plan_within", loads, in_use, next, ranks, nodes, max_moves, split_evenly)
+def plan_within(loads, in_use, next, ranks, *, nodes=1, max_moves=2**63 - 1, split_evenly=False, validate=True):
+    """Plans from loads [steps, layers, experts], or [layers, experts] for one step, with at most `max_moves`
+    moves from the map `in_use`, to `next` or a better plan: -> physical_to_logical, copies. With `validate`,
+    nothing moves that does not gain in the half of the steps that it was not planned from."""
+    return _plan("plan_within", loads, in_use, next, ranks, nodes, max_moves, split_evenly, validate)
 
 
 def transfers(in_use, next, experts, ranks, *, nodes=1, one_peer=True):

@@ -114,20 +114,25 @@ class call {
     return result;
   }
 
-  /// Returns loads of any of their types as a view.
+  /// Returns loads of any of their types as a view. If `optional_first`, the tensor may lack the
+  /// first dimension, whose extent is then 1.
   template <int Rank>
-  auto loads(char const* argument, TensorView const& tensor, char const* shape) const {
+  auto loads(char const* argument, TensorView const& tensor, char const* shape,
+             bool optional_first = false) const {
     DLDataType const type = tensor.dtype();
     bool const is_load = (type.code == kDLFloat || type.code == kDLInt) && type.lanes == 1 &&
                          (type.bits == 32 || type.bits == 64);
-    expect(argument, tensor, is_load, "float32, float64, int32 or int64", Rank, shape);
+    int const absent = optional_first && tensor.ndim() == Rank - 1 ? 1 : 0;
+    expect(argument, tensor, is_load, "float32, float64, int32 or int64", Rank - absent, shape);
     load_reader reader{
         static_cast<char const*>(tensor.data_ptr()) + tensor.byte_offset(), {}, type};
-    for (int i = 0; i < Rank; ++i) {
-      reader.strides[i] = tensor.stride(i);
+    index_t extents[Rank] = {1};
+    for (int i = absent; i < Rank; ++i) {
+      extents[i] = tensor.size(i - absent);
+      reader.strides[i] = tensor.stride(i - absent);
     }
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      return plimsoll::generate(reader, tensor.size(I)...);
+      return plimsoll::generate(reader, extents[I]...);
     }(std::make_index_sequence<Rank>{});
   }
 

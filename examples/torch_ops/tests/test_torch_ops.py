@@ -154,6 +154,30 @@ class Planners(unittest.TestCase):
             moved[layer, slot] = expert
         self.assertTrue(torch.equal(moved[aligned >= 0], aligned[aligned >= 0]))
 
+    def test_plan_within_takes_steps_or_one(self):
+        ranks, slots = 4, 24
+        loads = random_loads(6, 3, 16)
+        in_use, copies_in_use = plimsoll.flow_placement(loads[:1], slots, ranks)
+        next_map, _ = plimsoll.flow_placement(loads, slots, ranks)
+
+        def plan(loads, in_use=in_use, **options):
+            maps = plimsoll.plan_within(loads, in_use, next_map, ranks, split_evenly=True, **options)
+            self.check_placement(*maps)
+            return maps[0]
+
+        self.assertTrue(torch.equal(plan(loads[:1], max_moves=4), plan(loads[0], max_moves=4)))
+        for steps in (loads, loads[0], torch.zeros_like(loads)):
+            within, copies = plimsoll.plan_within(steps, in_use, next_map, ranks, max_moves=0 if steps.any() else 72)
+            self.assertTrue(torch.equal(within, in_use) and torch.equal(copies, copies_in_use))
+        idle = torch.cat([torch.zeros_like(loads), loads])  # steps without load do not count
+        self.assertTrue(torch.equal(plan(idle, max_moves=8), plan(loads, max_moves=8)))
+
+        # Steps that differ by noise alone give no reason to move, unless the plan is judged on the same steps.
+        noise = torch.from_numpy(np.random.default_rng(1).poisson(100, (8, 3, 16)))
+        even, _ = plimsoll.flow_placement(torch.ones(1, 3, 16), slots, ranks, split_evenly=True)
+        self.assertTrue(torch.equal(plan(noise, even), even))
+        self.assertFalse(torch.equal(plan(noise, even, validate=False), even))
+
     def test_meta_tensors_have_the_shapes_of_results(self):
         loads = random_loads(4, 3, 16)
         tokens, latency = torch.tensor([1, 1000]), torch.ones(8, 2, dtype=torch.float64)
@@ -166,6 +190,7 @@ class Planners(unittest.TestCase):
             (plimsoll.gem, [loads, tokens, latency], [24, 8]),
             (plimsoll.align, [maps, maps], [16, 8]),
             (plimsoll.plan_within, [loads[0], maps, maps], [8]),
+            (plimsoll.plan_within, [loads, maps, maps], [8]),
         ]:
             real = operator(*inputs, *numbers)
             meta = operator(*(tensor.to("meta") for tensor in inputs), *numbers)
@@ -179,6 +204,8 @@ class Planners(unittest.TestCase):
     def test_messages_name_function_argument_and_both_values(self):
         weight = random_loads(2, 12)
         slots = torch.tensor([[0, 1], [1, 0]])
+        steps = torch.ones(3, 2, 2)
+        steps[2, 1, 0] = np.nan
         for message, call in [
             (
                 "rebalance_experts: weight: expected Float, Double, Int or Long [layers, experts] on cpu, "
@@ -205,6 +232,19 @@ class Planners(unittest.TestCase):
             (
                 "plan_within: options.max_moves: expected 0 to 9223372036854775807 moves, got -1",
                 lambda: plimsoll.plan_within(weight[:, :2], slots, slots, 2, max_moves=-1),
+            ),
+            (
+                "plan_within: loads: expected Float, Double, Int or Long [steps, layers, experts] or [layers, experts] "
+                "on cpu, got Long [12] on cpu",
+                lambda: plimsoll.plan_within(weight[0], slots, slots, 2),
+            ),
+            (
+                "plan_within: loads: expected 2 or 3 dimensions, got 1",
+                lambda: plimsoll.plan_within(weight[0].to("meta"), slots.to("meta"), slots.to("meta"), 2),
+            ),
+            (
+                "plan_within: loads: expected values from 0 to below 2^47, got NaN in layer 1, expert 0, step 2",
+                lambda: plimsoll.plan_within(steps, slots, slots, 2),
             ),
             (
                 "flow_placement: active: expected Byte [ranks] on cpu, got Long [8] on cpu",

@@ -231,10 +231,51 @@ class Planners(unittest.TestCase):
         np.testing.assert_array_equal(moved[aligned >= 0], aligned[aligned >= 0])
         self.assertEqual(len(plimsoll_ffi.transfers(in_use, in_use, experts, ranks)), 0)
 
+    def test_plan_within_takes_steps_or_one(self):
+        layers, experts, ranks, slots = 3, 16, 4, 24
+        loads = random_loads(6, layers, experts)
+        in_use, copies_in_use = plimsoll_ffi.flow_placement(loads[:1], slots, ranks, split_evenly=True)
+        next_map, _ = plimsoll_ffi.flow_placement(loads, slots, ranks, split_evenly=True)
+
+        def plan(loads, **options):
+            maps = plimsoll_ffi.plan_within(loads, in_use, next_map, ranks, split_evenly=True, **options)
+            self.check_placement(*maps, slots)
+            return maps[0]
+
+        def balancedness(map):
+            copies = np.array([np.bincount(row, minlength=experts) for row in map])
+            shares = np.take_along_axis(loads / copies, np.broadcast_to(map, (len(loads), *map.shape)), axis=2)
+            on_ranks = shares.reshape(len(loads), layers, ranks, -1).sum(axis=3)
+            return (on_ranks.mean(axis=2) / on_ranks.max(axis=2)).mean()
+
+        np.testing.assert_array_equal(plan(loads[:1], max_moves=4), plan(loads[0], max_moves=4))
+        judged = [balancedness(plan(loads, max_moves=budget, validate=False)) for budget in (0, 2, 8, 72)]
+        self.assertEqual(judged, sorted(judged))
+        self.assertGreater(judged[-1], judged[0] + 0.01)
+        for steps in (loads, loads[0]):
+            within, copies = plimsoll_ffi.plan_within(steps, in_use, next_map, ranks, max_moves=0)
+            np.testing.assert_array_equal(within, in_use)
+            np.testing.assert_array_equal(copies, copies_in_use)
+
+        # Steps without load do not count, also where they are the first half.
+        idle = np.zeros((7, layers, experts), np.int64)
+        expected = plan(loads, max_moves=8)
+        np.testing.assert_array_equal(plan(np.concatenate([idle, loads]), max_moves=8), expected)
+        for steps in (idle, idle[0]):
+            np.testing.assert_array_equal(plan(steps), in_use)
+
+        # Steps that differ by noise alone give no reason to move, unless the plan is judged on the same steps.
+        loads = np.random.default_rng(1).poisson(100, (8, layers, experts))
+        in_use, _ = plimsoll_ffi.flow_placement(np.ones((1, layers, experts)), slots, ranks, split_evenly=True)
+        np.testing.assert_array_equal(plan(loads), in_use)
+        self.assertTrue((plan(loads, validate=False) != in_use).any())
+
     @of_the_cpu
     def test_messages_name_function_argument_and_both_values(self):
         weight = random_loads(1, 2, 12)[0]
         slots = np.array([[0, 1], [1, 0]])
+        steps = np.ones((3, 2, 2))
+        steps[2, 1, 0] = np.nan
         for message, call in [
             (
                 "rebalance_experts: weight: expected float32, float64, int32 or int64 [layers, experts] on cpu:0, "
@@ -266,6 +307,15 @@ class Planners(unittest.TestCase):
             (
                 "plan_within: options.max_moves: expected 0 to 9223372036854775807 moves, got -1",
                 lambda: plimsoll_ffi.plan_within(weight[:, :2], slots, slots, 2, max_moves=-1),
+            ),
+            (
+                "plan_within: loads: expected float32, float64, int32 or int64 [steps, layers, experts] or "
+                "[layers, experts] on cpu:0, got int64 [12] on cpu:0",
+                lambda: plimsoll_ffi.plan_within(weight[0], slots, slots, 2),
+            ),
+            (
+                "plan_within: loads: expected values from 0 to below 2^47, got NaN in layer 1, expert 0, step 2",
+                lambda: plimsoll_ffi.plan_within(steps, slots, slots, 2),
             ),
             (
                 "flow_placement: active: expected uint8 [ranks] on cpu:0, got int64 [8] on cpu:0",
