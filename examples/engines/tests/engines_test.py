@@ -5,6 +5,7 @@ PLAN_EXPERTS names the program that reads the files for the engines; without it,
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -14,12 +15,14 @@ import sys
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 import numpy
 
 import reference_policies
 import sglang_algorithm
 import tensorrt_llm_config
+import vllm_policy
 from vllm_policy import PlimsollPolicy
 
 try:
@@ -58,7 +61,26 @@ def shapes(seed):
     return [(Case(rng), rng) for _ in range(SHAPES)]
 
 
+@contextlib.contextmanager
+def module_of_engine(name, **content):
+    """Lets `name` be imported, with its packages."""
+    parts = name.split(".")
+    modules = {".".join(parts[:i + 1]): types.ModuleType(part) for i, part in enumerate(parts)}
+    vars(modules[name]).update(content)
+    with mock.patch.dict(sys.modules, modules):
+        yield
+
+
 class Adapter(unittest.TestCase):
+    def check_budget(self, case, in_use, got, share):
+        """Demands a placement that the budget reaches."""
+        for row in got:
+            self.assertEqual(len(set(row.tolist())), case.experts)
+        moves, _ = reference_policies.moves(in_use, got, case.ranks)
+        self.assertLessEqual(moves, share * in_use.size)
+        if share == 0:
+            numpy.testing.assert_array_equal(got, in_use)
+
     def assert_as_good(self, case, weight, got, reference, distinct):
         """Demands equal maps of distinct plans, and equal balance of others; counts the former."""
         self.assertEqual((got.shape, got.dtype), (reference.shape, numpy.int64))
@@ -147,26 +169,72 @@ class Vllm(Adapter):
         self.assertEqual(got.dtype, torch.int64)
         numpy.testing.assert_array_equal(got.numpy(), old)
 
+    def within(self, share, weight, *arguments):
+        with mock.patch.object(PlimsollPolicy, "max_moves_share", share):
+            return PlimsollPolicy.rebalance_experts(weight, *arguments)
+
+    def test_within_a_budget(self):
+        better = 0
+        for case, rng in shapes(6):
+            if case.groups % case.nodes == 0 and case.nodes > 1:
+                continue
+            old, _ = reference_policies.vllm(case.loads[0], *case.shape)
+            later = (case.loads * numpy.exp(rng.normal(0, 0.5, case.loads.shape[1:]))).astype(case.loads.dtype)
+            for share in (0, 0.1, 1):
+                self.check_budget(case, old, self.within(share, later, *case.shape, old), share)
+                of_one = self.within(share, later[0], *case.shape, old)
+                self.check_budget(case, old, of_one, share)
+                before, after = (case.balancedness(later[0], map).mean() for map in (old, of_one))
+                self.assertGreaterEqual(after, before - 1e-6, str(vars(case)))
+                better += after > before
+            numpy.testing.assert_array_equal(self.within(None, later, *case.shape, old),
+                                             self.within(None, later.sum(axis=0), *case.shape, old))
+        self.assertGreater(better, SHAPES // 4)
+
+    def test_budget_without_a_placement_to_start_from(self):
+        weight = numpy.array([[5, 1, 1, 1], [1, 2, 3, 4]])
+        for old in (None, numpy.zeros((2, 8), int), numpy.array([[0, 1, 2, 3, 0, 1], [0, 1, 2, -1, -1, -1]])):
+            numpy.testing.assert_array_equal(self.within(0, weight, 6, 1, 1, 2, old),
+                                             self.within(None, weight, 6, 1, 1, 2, old))
+        old = numpy.array([[0, 1, 2, 3, 0, 1]] * 2)
+        numpy.testing.assert_array_equal(self.within(1, 0 * weight, 6, 1, 1, 2, old), old)  # no load
+
+    def test_budget_refused(self):
+        weight = numpy.ones((1, 4))
+        with self.assertRaisesRegex(ValueError, "max_moves_share: expected None, since groups stay on their 2 "
+                                    "nodes, got 0.1"):
+            self.within(0.1, weight, 6, 2, 2, 2, None)
+        with self.assertRaisesRegex(ValueError, "loads: .* got NaN in layer 0, expert 2"):
+            steps = numpy.ones((2, 1, 4))
+            steps[1, 0, 2] = numpy.nan
+            self.within(0.1, steps, 4, 1, 1, 2, numpy.array([[0, 1, 2, 3]]))
+        for wrong in (weight[0], weight[None, None]):
+            with self.assertRaisesRegex(ValueError, r"weight: expected .* \[layers, experts\]"):
+                self.within(0.1, wrong, 4, 1, 1, 2, numpy.array([[0, 1, 2, 3]]))
+        policies = {"default": None}
+        with module_of_engine("vllm.distributed.eplb.policy", EPLB_POLICIES=policies):
+            for share in (-0.1, 1.5, float("nan")):
+                with self.assertRaisesRegex(ValueError, f"max_moves_share: expected 0 to 1 or None, got {share}"):
+                    vllm_policy.register(share)
+            self.assertIsNone(policies["default"])
+            self.addCleanup(setattr, PlimsollPolicy, "max_moves_share", None)
+            vllm_policy.register(max_moves_share=0.1)
+        self.assertEqual(policies["default"].max_moves_share, 0.1)
+
     def test_plugin(self):
+        policies = {"default": None}
         with tempfile.TemporaryDirectory() as folder:
             package = pathlib.Path(folder) / "plimsoll_vllm-1.dist-info"
             package.mkdir()
             (package / "METADATA").write_text("Metadata-Version: 2.1\nName: plimsoll-vllm\nVersion: 1\n")
             (package / "entry_points.txt").write_text(
                 "[vllm.general_plugins]\nplimsoll = vllm_policy:register\n")
-            names = ["vllm", "vllm.distributed", "vllm.distributed.eplb", "vllm.distributed.eplb.policy"]
-            modules = {name: types.ModuleType(name) for name in names}
-            modules[names[-1]].EPLB_POLICIES = {"default": None}
-            sys.modules.update(modules)
-            sys.path.insert(0, folder)
-            try:
+            with (module_of_engine("vllm.distributed.eplb.policy", EPLB_POLICIES=policies),
+                  mock.patch.object(sys, "path", [folder, *sys.path])):
                 for plugin in importlib.metadata.entry_points(group="vllm.general_plugins"):
                     plugin.load()()
-            finally:
-                sys.path.remove(folder)
-                for name in names:
-                    del sys.modules[name]
-        self.assertIs(modules[names[-1]].EPLB_POLICIES["default"], PlimsollPolicy)
+        self.assertIs(policies["default"], PlimsollPolicy)
+        self.assertIsNone(PlimsollPolicy.max_moves_share)
 
 
 class Sglang(Adapter):
@@ -196,11 +264,51 @@ class Sglang(Adapter):
             padding = [-1] * (copies.max() - len(where))
             self.assertEqual(lists[layer, expert].tolist(), [*where.tolist(), *padding])
 
+    def within(self, share, in_use, *arguments, **named):
+        """Calls as SGLang does, where `in_use` is its placement, or None."""
+        metadata = None if in_use is None else types.SimpleNamespace(physical_to_logical_map_cpu=in_use)
+        with module_of_engine("sglang.srt.eplb.expert_location",
+                              get_global_expert_location_metadata=lambda: metadata):
+            return sglang_algorithm.rebalance_within(share)(*arguments, **named)
+
+    def test_within_a_budget(self):
+        moved = 0
+        for case, rng in shapes(7):
+            in_use, _, _ = reference_policies.sglang(case.loads, *case.shape, False)
+            later = (case.loads * numpy.exp(rng.normal(0, 0.5, case.loads.shape[1:]))).astype(case.loads.dtype)
+            arguments = later, case.slots, case.slots // case.ranks, case.groups, case.nodes, "deepseek"
+            for share in (0, 0.1, 1):
+                got = self.within(share, in_use, *arguments)
+                self.check_budget(case, in_use, got[0], share)
+                self.check_inverse(*got)
+                moved += (got[0] != in_use).any()
+            fresh = sglang_algorithm.rebalance_experts(*arguments)
+            for got in (self.within(0.1, None, *arguments), self.within(None, in_use, *arguments),
+                        self.within(0.1, numpy.zeros((1, 1), int), *arguments)):
+                for ours, theirs in zip(got, fresh):
+                    numpy.testing.assert_array_equal(ours, theirs)
+        self.assertGreater(moved, SHAPES // 4)
+
+    def test_many_steps_are_summed(self):
+        loads = numpy.random.default_rng(8).integers(0, 100, (16, 3, 8), numpy.int32)
+        loads[:, :, 0] += 500
+        in_use = numpy.tile(numpy.arange(12) % 8, (3, 1))
+        expected = self.within(0.2, in_use, loads, 12, 3, None, 1, "deepseek")
+        self.assertTrue((expected[0] != in_use).any())
+        many = numpy.repeat(loads, 3, axis=0)
+        for ours, theirs in zip(self.within(0.2, in_use, many, 12, 3, None, 1, "deepseek"), expected):
+            numpy.testing.assert_array_equal(ours, theirs)
+        for idle in (0 * loads, loads[:0]):
+            numpy.testing.assert_array_equal(self.within(1, in_use, idle, 12, 3, None, 1, "deepseek")[0], in_use)
+
     @unittest.skipIf(torch is None, "no PyTorch")
     def test_tensors(self):
         loads = numpy.array([[[50, 10, 11, 12]], [[1, 2, 30, 4]]], numpy.int32)
         expected = sglang_algorithm.rebalance_experts(loads, 6, 3, None, 1, "deepseek")
         got = sglang_algorithm.rebalance_experts(torch.from_numpy(loads), 6, 3, None, 1, "deepseek")
+        in_use = numpy.array([[0, 1, 2, 3, 3, 3]])
+        expected += self.within(0.5, in_use, loads, 6, 3, None, 1, "deepseek")
+        got += self.within(0.5, torch.from_numpy(in_use), torch.from_numpy(loads), 6, 3, None, 1, "deepseek")
         for tensor, array in zip(got, expected):
             self.assertEqual(tensor.dtype, torch.int64)
             numpy.testing.assert_array_equal(tensor.numpy(), array)
@@ -213,6 +321,11 @@ class Sglang(Adapter):
                 (3, "deepseek_hierarchical", "expected a multiple of the 2 nodes .*, got 3")):
             with self.assertRaisesRegex(ValueError, message):
                 sglang_algorithm.rebalance_experts(loads, 6, 3, groups, 2, name)
+        for share in (-0.1, 1.5, float("nan")):
+            with self.assertRaisesRegex(ValueError, f"max_moves_share: expected 0 to 1 or None, got {share}"):
+                self.within(share, None, loads, 6, 3, None, 1, "deepseek")
+        with self.assertRaisesRegex(ValueError, "max_moves_share: expected None for deepseek_hierarchical on 2 nodes"):
+            self.within(0.1, None, loads, 6, 3, 2, 2, "deepseek_hierarchical")
         with self.assertRaisesRegex(ValueError, "num_physical_experts: expected a multiple of the 4 of a rank, got 6"):
             sglang_algorithm.rebalance_experts(loads, 6, 4, None, 1, "deepseek")
         for slots, ranks in ((12, 5), (24, 7), (30, 16), (4, 5), (12, 0)):
