@@ -492,18 +492,27 @@ struct flow_placement_body {
     for (index_t b = 0; b < profile_blocks; ++b) {
       own += std::int64_t{profile[b]} * (profile[b] / static_cast<std::int32_t>(at.copies));
     }
+    // Loops of a constant length, which compilers unroll; further blocks have no load.
+    constexpr index_t few = 4;
+    bool const has_few = seen.blocks <= few;
+    auto const weighted = [=](std::int32_t const* load, index_t first, index_t end) {
+      std::int64_t sum = 0;
+      for (index_t b = first; b < end; ++b) {
+        sum += std::int64_t{is_idle ? 1 : profile[b]} * load[b];
+      }
+      return sum;
+    };
     double const fastest = seen.fastest;
     double const scale =
         is_idle ? multiply(unit(), static_cast<double>(maximum{}(seen.blocks, index_t{1})))
                 : multiply(unit(), static_cast<double>(a.weight[at.expert]));
     team.for_each(where.ranks(), [=, this](index_t r) {
       auto const* const load = a.load + r * profile_blocks;
-      std::int64_t together = own;
-      for (index_t b = 0; b < profile_blocks; ++b) {
-        together += std::int64_t{is_idle ? 1 : profile[b]} * load[b];
-      }
+      std::int64_t together = own + weighted(load, 0, few);
+      together += has_few ? 0 : weighted(load, few, profile_blocks);
+      double const score = divide(static_cast<double>(together), scale);
       a.score[r] =
-          divide(divide(static_cast<double>(together), scale), divide(where.speed(r), fastest));
+          where.speeds.data == nullptr ? score : divide(score, divide(where.speed(r), fastest));
       a.linked[r] = 0;
       a.alongside[r] = 0;
     });
