@@ -213,6 +213,7 @@ TEST_CASE("moves: the JSON file of results") {
                                              {"lost_experts", 0},
                                              {"max_moves", nullptr},
                                              {"max_bytes", nullptr},
+                                             {"gain", nullptr},
                                              {"token_us", 0.5},
                                              {"changed_layers", {3, 5}},
                                              {"moves_of_layers", {2, 0}},
