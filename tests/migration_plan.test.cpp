@@ -248,7 +248,7 @@ TEST_CASE("plan_within: several steps, by the definition") {
 }
 
 TEST_CASE("plan_within: over steps, budgets are kept, and a larger one never gains less") {
-  for_random_plans(60, {.layers = 4, .experts = 8, .ranks = 5, .extra = 6}, [&](plan_case c) {
+  for_random_plans(300, {.layers = 4, .experts = 8, .ranks = 5, .extra = 6}, [&](plan_case c) {
     add_steps(c, 4, static_cast<std::uint64_t>(c.slots * 7 + c.experts), false);
     double before = 0;
     for (std::int64_t const limit : {0, 1, 2, 3, 5, 8, 13, 1000}) {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -195,7 +196,7 @@ class slow_plan_within {
           at(point, path_kinds);
         }
       }
-      for (std::size_t i = 0; i < 6 && c_.steps > 1 && path_lengths[i] <= limit_of_layer(); ++i) {
+      for (std::size_t i = 0; i < std::size(path_lengths) && c_.steps > 1; ++i) {
         auto last_within = way.points.front();
         for (auto const& point : way.points) {
           last_within = point.moves <= path_lengths[i] ? point : last_within;
@@ -276,12 +277,7 @@ class slow_plan_within {
       reals const& own = of_layer[kind][static_cast<std::size_t>(layer)];
       return own.empty() ? 0.0 : (mean(own) + mean(of_kind[kind])) / 2;
     };
-    std::size_t freest = 0;
-    if (of_kind[0].empty()) {
-      for (std::size_t kind = path_kinds; kind < kinds; ++kind) {
-        freest = of_kind[kind].empty() ? freest : kind;
-      }
-    }
+    std::size_t const freest = of_kind[0].empty() ? kinds - 1 : 0;
     bool const first = is_proven(of_half[0][freest]);
     if (!is_proven(of_half[1][freest]) || !first) {
       return;
@@ -292,7 +288,7 @@ class slow_plan_within {
         lost[static_cast<std::size_t>(one.layer)] =
             std::max(0.0, gain(one, 0, c_.steps) - value(freest, one.layer));
       }
-      if (is_proven(of_kind[one.kind])) {
+      if (one.map != live_row(one.layer) && is_proven(of_kind[one.kind])) {
         add(one, value(one.kind, one.layer));
       }
     }

@@ -374,14 +374,13 @@ class migration_planner {
     return result;
   }
 
-  // ----- plans
-  // -----------------------------------------------------------------------------------
+  // ----- plans -----------------------------------------------------------------------------------
 
   /// Adds plans of the path of every layer: with one step all, otherwise those after `path_moves`.
   void follow_paths(history_part const& part, candidates& made) const {
     bool const has_all = history_.steps() == 1;
-    std::int64_t const most =
-        has_all ? budget_.of_layer : std::min(budget_.of_layer, *std::rbegin(path_moves));
+    // All kinds, whatever the budget: what they gain must not depend on it.
+    std::int64_t const most = has_all ? budget_.of_layer : *std::rbegin(path_moves);
     buffer<double, Context> const sums(context_, layers() * pair_.experts());
     matrix_ref<double> const sum(sums.data(), layers(), pair_.experts());
     enqueue_sum_steps(context_, history_.of(part), sum);
@@ -413,7 +412,7 @@ class migration_planner {
       if (has_all) {
         std::for_each(first + 1, end, [&](path_point const& at) { add(at, no_kind); });
       }
-      for (std::size_t i = 0; i < std::size(path_moves) && !has_all && path_moves[i] <= most; ++i) {
+      for (std::size_t i = 0; i < std::size(path_moves) && !has_all; ++i) {
         auto const next =
             std::find_if(first, end, [&](auto const& at) { return at.moves > path_moves[i]; });
         add(*(next - 1), bonus_kinds + i);
@@ -486,8 +485,7 @@ class migration_planner {
                               .counts = counts});
   }
 
-  // ----- balance
-  // ---------------------------------------------------------------------------------
+  // ----- balance ---------------------------------------------------------------------------------
 
   /// Returns mean and peak of the ranks, `[steps, plans]`, in a part of the history.
   std::vector<rank_balance> balance_of(std::vector<compared_plan> const& plans,
@@ -579,8 +577,7 @@ class migration_planner {
     }
   }
 
-  // ----- validation
-  // ------------------------------------------------------------------------------
+  // ----- validation ------------------------------------------------------------------------------
 
   [[nodiscard]] std::vector<bool> loaded_layers(history_part const& part) const {
     std::vector<bool> result(static_cast<std::size_t>(layers()));
@@ -610,8 +607,8 @@ class migration_planner {
         }
       }
     }
-    plan_kind const freest = has_flow_plans() ? 0 : last_path_kind();
-    if (freest == no_kind || !gains.is_proven(freest, true)) {
+    plan_kind const freest = has_flow_plans() ? 0 : plan_kinds - 1;
+    if (!gains.is_proven(freest, true)) {
       return;
     }
     made.make(whole(), true);
@@ -637,7 +634,9 @@ class migration_planner {
       }
     }
     for (plan_option& one : made.list) {
-      if (one.kind != no_kind && gains.is_proven(one.kind)) {
+      // What a kind gains says nothing of a plan that is the one in use.
+      bool const is_changed = one.changes != slot_changes{};
+      if (one.kind != no_kind && is_changed && gains.is_proven(one.kind)) {
         auto const layer = static_cast<std::size_t>(one.plan.layer);
         one.gain = gains.of(one.kind, layer);
         options[layer].push_back(one);
@@ -645,17 +644,7 @@ class migration_planner {
     }
   }
 
-  /// Returns the kind of the longest paths within the budget.
-  [[nodiscard]] plan_kind last_path_kind() const {
-    plan_kind last = no_kind;
-    for (std::size_t i = 0; i < std::size(path_moves); ++i) {
-      last = path_moves[i] <= budget_.of_layer ? bonus_kinds + i : last;
-    }
-    return last;
-  }
-
-  // ----- reports
-  // ---------------------------------------------------------------------------------
+  // ----- reports ---------------------------------------------------------------------------------
 
   std::vector<migration_report> report(std::vector<plan_option> const& chosen,
                                        candidates const& made,
