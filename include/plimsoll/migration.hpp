@@ -156,8 +156,8 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// are:
 ///
 /// - the placement in use
-/// - eight plans of `flow_placement`, which keep the ranks and copies in use by bonuses of 0 to
-///   6.4, aligned; not with node lists or copies that must be on different nodes
+/// - seven plans of `flow_placement`, which keep the ranks and copies in use by bonuses of 0 to
+///   3.2, aligned; not with node lists or copies that must be on different nodes
 /// - plans of a path that relieves the most loaded rank of the summed steps by one or two moves at
 ///   a time: a replica of it and one of another rank are swapped, or a slot with a superfluous
 ///   replica gets a copy of another expert. No slot becomes free. With one step all plans of the
@@ -172,10 +172,10 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// with a stationary load each move only follows noise. From two steps with load on, therefore,
 /// plans of every kind (a bonus, a number of moves) are made from the first half of the steps and
 /// judged on the second, and the other way round. A layer's gain of a kind is the mean of what it
-/// gained there and what the kind gained in the mean over the layers. A kind is left out unless
-/// this mean exceeds its standard error, and nothing moves unless that of the plan without bonus
-/// does in either half. `to` is judged on all steps, less what the plan without bonus loses on
-/// unseen ones.
+/// gained there and what the kind gained in the mean over the layers, at most what its plan gains
+/// on all steps. A kind is left out unless this mean exceeds its standard error, and nothing moves
+/// unless that of the plan without bonus does in either half. `to` is judged on all steps, less
+/// what the plan without bonus loses on unseen ones.
 ///
 /// Without a price, a larger budget never gives a smaller sum of `expected_gain`. A budget of 0
 /// returns the placement in use. Layers that do not change keep what dead ranks hold. That no other

@@ -82,9 +82,9 @@ class slow_plan_within {
   }
 
  private:
-  static constexpr double bonuses[] = {0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4};
-  static constexpr std::size_t path_kinds = 8;  ///< from this kind on
-  static constexpr std::size_t kinds = 14;
+  static constexpr double bonuses[] = {0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2};
+  static constexpr std::size_t path_kinds = 7;  ///< from this kind on
+  static constexpr std::size_t kinds = 13;
   static constexpr std::int64_t path_lengths[] = {1, 2, 4, 8, 16, 32};
 
   struct candidate {
@@ -288,8 +288,8 @@ class slow_plan_within {
         lost[static_cast<std::size_t>(one.layer)] =
             std::max(0.0, gain(one, 0, c_.steps) - value(freest, one.layer));
       }
-      if (one.map != live_row(one.layer) && is_proven(of_kind[one.kind])) {
-        add(one, value(one.kind, one.layer));
+      if (is_proven(of_kind[one.kind])) {
+        add(one, std::min(value(one.kind, one.layer), gain(one, 0, c_.steps)));
       }
     }
     add_target(

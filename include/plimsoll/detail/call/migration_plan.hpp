@@ -54,7 +54,7 @@ struct move_budget {
 };
 
 /// Bonuses of the `flow_placement` plans that `plan_within` compares. The first is a fresh plan.
-inline constexpr double keep_bonuses[] = {0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4};
+inline constexpr double keep_bonuses[] = {0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2};
 /// Moves after which a plan of the path is compared, if there are several steps.
 inline constexpr std::int64_t path_moves[] = {1, 2, 4, 8, 16, 32};
 
@@ -612,33 +612,21 @@ class migration_planner {
       return;
     }
     made.make(whole(), true);
-    std::vector<plan_option> judged;  // the target, and the plans of the freest kind
-    for (plan_option const& one : made.list) {
-      if (one.kind == no_kind || one.kind == freest) {
-        judged.push_back(one);
-      }
-    }
-    set_gains(judged, made, whole());
+    set_gains(made.list, made, whole());
     std::vector<balance_units> lost(static_cast<std::size_t>(layers()));
-    for (plan_option const& one : judged) {
+    for (plan_option const& one : made.list) {
       if (one.kind == freest) {
         auto const layer = static_cast<std::size_t>(one.plan.layer);
         lost[layer] = std::max<balance_units>(one.gain - gains.of(freest, layer), 0);
       }
     }
-    for (plan_option& one : judged) {
+    for (plan_option& one : made.list) {
+      auto const layer = static_cast<std::size_t>(one.plan.layer);
       if (one.kind == no_kind) {
-        auto const layer = static_cast<std::size_t>(one.plan.layer);
         one.gain -= lost[layer];
         options[layer].push_back(one);
-      }
-    }
-    for (plan_option& one : made.list) {
-      // What a kind gains says nothing of a plan that is the one in use.
-      bool const is_changed = one.changes != slot_changes{};
-      if (one.kind != no_kind && is_changed && gains.is_proven(one.kind)) {
-        auto const layer = static_cast<std::size_t>(one.plan.layer);
-        one.gain = gains.of(one.kind, layer);
+      } else if (gains.is_proven(one.kind)) {
+        one.gain = std::min(one.gain, gains.of(one.kind, layer));
         options[layer].push_back(one);
       }
     }
