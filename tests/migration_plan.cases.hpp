@@ -213,7 +213,8 @@ inline void check_random_steps(plan_fn plan) {
       continue;
     }
     draws draw(seed);
-    add_steps(*c, draw.among(2, 5), seed, draw.one_in(4));
+    index_t const steps = draw.among(2, 5);
+    add_steps(*c, steps, seed, draw.one_in(4));
     c->options.max_moves = draw.any<std::int64_t>({0, 1, 3, 8, 20, plimsoll::unlimited});
     c->options.max_moves_per_layer = draw.any<std::int64_t>({1, 4, 8, plimsoll::unlimited});
     c->options.validate = !draw.one_in(3);

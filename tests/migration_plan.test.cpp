@@ -156,7 +156,7 @@ TEST_CASE("plan_within: against all plans with as few moves") {
                                                    << " of " << improvable[1]);
   CHECK(improvable[0] > static_cast<int>(cases_of(300)) / 3);
   CHECK(improvable[1] > static_cast<int>(cases_of(300)) / 3);
-  CHECK(best_found[0] >= 0.75 * improvable[0]);
+  CHECK(best_found[0] >= 0.7 * improvable[0]);
   CHECK(best_found[1] >= 0.8 * improvable[1]);
 }
 
@@ -217,7 +217,8 @@ TEST_CASE("plan_within: several steps, by the definition") {
       continue;
     }
     draws draw(seed + 99);
-    add_steps(*c, draw.among(1, 5), seed, draw.one_in(4));
+    index_t const steps = draw.among(1, 5);
+    add_steps(*c, steps, seed, draw.one_in(4));
     c->options.validate = !draw.one_in(4);
     c->options.move_price = draw.any({0.0, 0.0, 0.001, 0.03});
     c->options.max_moves = draw.any<std::int64_t>({1, 2, 5, 9, plimsoll::unlimited});

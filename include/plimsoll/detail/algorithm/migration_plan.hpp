@@ -162,10 +162,10 @@ struct migration_map_body {
     auto const row = row_of(map, plan);
     team.for_each(slots, [=](index_t slot) { row[slot] = given[slot]; });
     // A slot that is emptied may get an expert later, so that changes keep their order.
-    path_change const* const made = changes + 2 * slots * of.layer;
-    team.single([=] {
+    team.single([=, this] {
       for (index_t i = 0; i < of.changes; ++i) {
-        row[made[i].slot] = made[i].expert;
+        path_change const made = changes[2 * slots * of.layer + i];
+        row[made.slot] = made.expert;
       }
     });
     team.histogram(
