@@ -150,7 +150,7 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// @brief Finds the plan that balances recorded steps best among those that a limited number of
 /// moves reaches from the placement in use.
 ///
-/// What is maximized is the mean balancedness of single steps, under the split of `options`. (The
+/// Maximizes the mean balancedness of single steps, under the split of `options`. (The
 /// sum of the steps can be balanced with few moves, while every step stays unbalanced; and what an
 /// optimal split balances in every step needs no move at all.) The plans compared in each layer
 /// are:

@@ -106,7 +106,7 @@ std::vector<rule> rules(index_t ranks, index_t layers, index_t experts) {
   return all;
 }
 
-/// What a rule reaches: means over all windows but the first.
+/// Means of a rule over all windows but the first.
 struct outcome {
   double balancedness = 0;
   double moved = 0;  ///< percent of the slots

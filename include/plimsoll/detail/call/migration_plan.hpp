@@ -63,8 +63,8 @@ inline constexpr std::int64_t path_moves[] = {1, 2, 4, 8, 16, 32};
 using balance_units = std::int64_t;
 inline constexpr double balance_unit = 0x1p-40;
 
-/// How a plan was made: a bonus of `flow_placement`, then a number of moves on the path, each an
-/// index. The placement in use, the target and single points of a path are no kind.
+/// A way to make plans: an index of `keep_bonuses`, or, after these, of `path_moves`. The placement
+/// in use, the target and single points of a path are no kind.
 using plan_kind = std::size_t;
 inline constexpr plan_kind bonus_kinds = std::size(keep_bonuses);
 inline constexpr plan_kind plan_kinds = bonus_kinds + std::size(path_moves);
@@ -150,8 +150,8 @@ struct history_part {
   index_t count;
 };
 
-/// What plans of each kind gain in the half of the steps that they were not made from. A layer's
-/// gain is known from few steps, so half of it is the mean over the layers.
+/// Gains of every kind of plan in the half of the steps that it was not made from. A layer's gain
+/// is known from few steps, so half of it is the mean over the layers.
 class unseen_gains {
  public:
   explicit unseen_gains(std::size_t layers)
