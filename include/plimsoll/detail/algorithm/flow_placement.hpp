@@ -445,12 +445,12 @@ struct flow_placement_body {
   PLIMSOLL_HD index_t place_expert(Team& team, index_t layer, flow_arrays const& a,
                                    history const& seen, candidates at) const {
     auto const map = row_of(physical_to_logical, layer);
-    score_ranks(team, a, seen, at);
+    score_ranks(team, layer, a, seen, at);
     if (is_sticky()) {
       favor_kept_ranks(team, a, seen.kept, at.expert);
     }
     while (at.holders < at.copies) {
-      index_t rank = choose_rank(team, layer, a, at);
+      index_t rank = choose_rank(team, a, at);
       if (rank < 0) {
         rank = make_room(team, layer, a, at);
       }
@@ -467,14 +467,18 @@ struct flow_placement_body {
       if (at.copies > 1) {
         join(team, a, at, rank);
       }
-      team.single([=] { a.holders[at.holders] = static_cast<std::int32_t>(rank); });
+      team.single([=] {
+        a.holders[at.holders] = static_cast<std::int32_t>(rank);
+        a.score[rank] = never;
+      });
       ++at.holders;
     }
     index_t const held = at.holders;
     auto const* const profile = a.profile + at.expert * profile_blocks;
     team.for_each(held * profile_blocks, [=](index_t i) {
+      std::int32_t const whole = profile[i % profile_blocks];
       a.load[a.holders[i / profile_blocks] * profile_blocks + i % profile_blocks] +=
-          profile[i % profile_blocks] / static_cast<std::int32_t>(held);
+          held == 1 ? whole : whole / static_cast<std::int32_t>(held);
     });
     team.single([=, this] { replica_count(layer, at.expert) = static_cast<std::int32_t>(held); });
     return held;
@@ -482,39 +486,52 @@ struct flow_placement_body {
 
   /// Computes the load of every rank, with a copy of the expert, averaged over the blocks with the
   /// weight of the expert in each; in units of an average rank, over the rank's speed
-  /// as a fraction of the fastest.
+  /// as a fraction of the fastest. A rank without a free slot gets `never`.
   template <class Team>
-  PLIMSOLL_HD void score_ranks(Team& team, flow_arrays const& a, history const& seen,
+  PLIMSOLL_HD void score_ranks(Team& team, index_t layer, flow_arrays const& a, history const& seen,
                                candidates const& at) const {
     auto const* const profile = a.profile + at.expert * profile_blocks;
     bool const is_idle = a.weight[at.expert] == 0;
+    bool const is_single = at.copies == 1;
+    // Without a sign, since not every x86-64 processor multiplies several signed numbers at once.
+    struct {
+      std::uint32_t of_block[profile_blocks];
+    } factor;
     std::int64_t own = 0;
     for (index_t b = 0; b < profile_blocks; ++b) {
-      own += std::int64_t{profile[b]} * (profile[b] / static_cast<std::int32_t>(at.copies));
+      std::int32_t const whole = profile[b];
+      own += std::int64_t{whole} *
+             (is_single ? whole : whole / static_cast<std::int32_t>(at.copies));
+      factor.of_block[b] = is_idle ? 1 : static_cast<std::uint32_t>(whole);
     }
     // Loops of a constant length, which compilers unroll; further blocks have no load.
     constexpr index_t few = 4;
-    bool const has_few = seen.blocks <= few;
+    index_t const blocks = seen.blocks;
     auto const weighted = [=](std::int32_t const* load, index_t first, index_t end) {
-      std::int64_t sum = 0;
+      std::uint64_t sum = 0;
       for (index_t b = first; b < end; ++b) {
-        sum += std::int64_t{is_idle ? 1 : profile[b]} * load[b];
+        sum += std::uint64_t{factor.of_block[b]} * static_cast<std::uint32_t>(load[b]);
       }
-      return sum;
+      return static_cast<std::int64_t>(sum);
     };
     double const fastest = seen.fastest;
     double const scale =
-        is_idle ? multiply(unit(), static_cast<double>(maximum{}(seen.blocks, index_t{1})))
+        is_idle ? multiply(unit(), static_cast<double>(maximum{}(blocks, index_t{1})))
                 : multiply(unit(), static_cast<double>(a.weight[at.expert]));
     team.for_each(where.ranks(), [=, this](index_t r) {
       auto const* const load = a.load + r * profile_blocks;
       std::int64_t together = own + weighted(load, 0, few);
-      together += has_few ? 0 : weighted(load, few, profile_blocks);
+      together += blocks <= few ? 0 : weighted(load, few, 2 * few);
+      together += blocks <= 2 * few ? 0 : weighted(load, 2 * few, profile_blocks);
       double const score = divide(static_cast<double>(together), scale);
-      a.score[r] =
-          where.speeds.data == nullptr ? score : divide(score, divide(where.speed(r), fastest));
-      a.linked[r] = 0;
-      a.alongside[r] = 0;
+      a.score[r] = a.taken[r] >= where.slots_of(layer, r) ? never
+                   : where.speeds.data == nullptr
+                       ? score
+                       : divide(score, divide(where.speed(r), fastest));
+      if (!is_single) {
+        a.linked[r] = 0;
+        a.alongside[r] = 0;
+      }
     });
   }
 
@@ -532,14 +549,11 @@ struct flow_placement_body {
 
   /// Returns the rank with the lowest score and penalties that may take a copy, or -1.
   template <class Team>
-  PLIMSOLL_HD index_t choose_rank(Team& team, index_t layer, flow_arrays const& a,
-                                  candidates const& at) const {
+  PLIMSOLL_HD index_t choose_rank(Team& team, flow_arrays const& a, candidates const& at) const {
     auto const best = team.argmin(where.ranks(), [=, this](index_t r) {
-      bool const has_room = a.taken[r] < where.slots_of(layer, r);
-      if (!has_room || a.linked[r] < 0 || !may_join(a, at, r)) {
-        return never;
-      }
-      return at.copies == 1 ? a.score[r] : penalized(a, at, r);
+      return at.copies == 1 || a.score[r] >= never ? a.score[r]
+             : may_join(a, at, r)                  ? penalized(a, at, r)
+                                                   : never;
     });
     return best.key < never ? best.index : -1;
   }

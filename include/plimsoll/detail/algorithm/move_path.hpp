@@ -52,7 +52,8 @@ struct move_path_arrays {
   std::int32_t* first;    ///< `[experts]` its first slot
   std::int32_t* settled;  ///< `[slots]` whether an expert arrived in the slot
   std::uint64_t* home;    ///< `[experts, words]` ranks that hold the expert in the given plan
-  double* share;          ///< `[slots]` load of a slot under the optimal split
+  double* share;          ///< `[slots]` load of a slot
+  double* next_share;     ///< `[experts]` share of a copy of the expert if it gets one more
   double* carried;        ///< `[ranks]` load of each rank
 
   PLIMSOLL_HD static constexpr index_t words(index_t ranks) { return (ranks + 63) / 64; }
@@ -67,6 +68,7 @@ struct move_path_arrays {
     memory.take(result.settled, slots);
     memory.take(result.home, experts * words(ranks));
     memory.take(result.share, slots);
+    memory.take(result.next_share, experts);
     memory.take(result.carried, ranks);
     return result;
   }
@@ -194,6 +196,9 @@ class move_path : placed_cell<Team> {
         row[rank_of[s] / 64] |= std::uint64_t{1} << rank_of[s] % 64;
       }
     });
+    team_.for_each(experts_, [=, this](index_t e) {
+      a.next_share[e] = weight_of(static_cast<std::int32_t>(e), counts_[e] + 1);
+    });
     team_.for_each(p_.at.ranks, [=, this](index_t r) {
       double sum = 0;
       for (index_t s = p_.begin(r); s < p_.end(r); ++s) {
@@ -215,58 +220,72 @@ class move_path : placed_cell<Team> {
   // ----- changes ---------------------------------------------------------------------------------
 
   PLIMSOLL_HD change best_change() {
-    auto const into = team_.argmax(slots_, [this](index_t slot) { return best_into(slot).gain; });
-    change best = best_into(into.index);
+    // The rank that costs least takes most. What it gains rules out most changes of other ranks.
+    auto const idlest =
+        team_.argmin(p_.at.ranks, [this](index_t r) { return cost(r, a_.carried[r]); });
+    index_t const begin = p_.begin(idlest.index);
+    double const known = team_.max(p_.end(idlest.index) - begin, [this, begin](index_t i) {
+      return best_into(begin + i, 0).gain;
+    });
+    auto const into =
+        team_.argmax(slots_, [this, known](index_t slot) { return best_into(slot, known).gain; });
+    change best = best_into(into.index, known);
     if (!rule_.keeps_counts && !is_optimal()) {
-      auto const made = team_.argmax(experts_, [this](index_t e) { return best_copy_of(e).gain; });
+      auto const made = team_.argmax(
+          experts_, [this, gain = best.gain](index_t e) { return best_copy_of(e, gain).gain; });
       if (made.key > best.gain) {
-        best = best_copy_of(made.index);
+        best = best_copy_of(made.index, best.gain);
       }
     }
     return best;
   }
 
-  /// Returns the best change that fills a slot of another rank from the most loaded rank.
-  PLIMSOLL_HD change best_into(index_t to) const {
+  /// Returns the best change that fills a slot of another rank from the most loaded rank, if it
+  /// gains at least `known`.
+  PLIMSOLL_HD change best_into(index_t to, double known) const {
     change best;
     index_t const q = rank_of_[to];
     if (q < 0 || q == busiest_ || a_.settled[to] != 0) {
       return best;
     }
     std::int32_t const old = a_.map[to];
-    bool const is_free = old < 0 || (!rule_.keeps_counts && counts_[old] > 1);
+    bool const is_free = !rule_.keeps_counts && (old < 0 || counts_[old] > 1);
+    double const given = a_.share[to];
+    std::int32_t const heir = is_free && is_optimal() && old >= 0 ? heir_of(to) : std::int32_t{-1};
     for (index_t from = p_.begin(busiest_); from < p_.end(busiest_); ++from) {
       std::int32_t const e = a_.map[from];
-      if (e < 0 || e == old || !may_arrive(e, q, from)) {
+      if (e < 0 || e == old) {
         continue;
       }
-      if (is_free && !rule_.keeps_counts && may_arrive(e, q, -1)) {
-        consider(best, {.kind = change_kind::copy, .moves = 1}, e, from, to);
+      if (is_free && most_gain_of_copy(e, from, to, heir) >= known && may_arrive(e, q, -1)) {
+        consider_copy(best, e, from, to);
       }
-      if (a_.settled[from] != 0) {
-        continue;
-      }
-      if (old < 0) {
-        consider(best, {.kind = change_kind::swap, .moves = 1}, e, from, to);
-      } else if (load_in(to) < load_in(from) && may_arrive(old, busiest_, to)) {
-        consider(best, {.kind = change_kind::swap, .moves = 2}, e, from, to);
+      // Most swaps gain less than the best one, which costs less to see than that they are allowed.
+      double const by = add(a_.share[from], -given);
+      std::int32_t const moves = old < 0 ? 1 : 2;
+      if (a_.settled[from] == 0 && (old < 0 || by > 0)) {
+        double const gain = gain_of_swap(q, by, moves);
+        if (gain > best.gain && may_arrive(e, q, from) &&
+            (old < 0 || may_arrive(old, busiest_, to))) {
+          best = {gain, change_kind::swap, moves, e, static_cast<std::int32_t>(from),
+                  static_cast<std::int32_t>(to)};
+        }
       }
     }
     return best;
   }
 
   /// Returns the best change that gives the most loaded rank a copy of the expert instead of a
-  /// replica of which there are others.
-  PLIMSOLL_HD change best_copy_of(index_t expert) const {
+  /// replica of which there are others, if it gains at least `known`.
+  PLIMSOLL_HD change best_copy_of(index_t expert, double known) const {
     change best;
     auto const e = static_cast<std::int32_t>(expert);
-    if (!may_arrive(e, busiest_, -1)) {
-      return best;
-    }
     for (index_t to = p_.begin(busiest_); to < p_.end(busiest_); ++to) {
       std::int32_t const old = a_.map[to];
-      if (old >= 0 && a_.settled[to] == 0 && counts_[old] > 1) {
-        consider(best, {.kind = change_kind::copy, .moves = 1}, e, -1, to);
+      // It must carry less afterwards.
+      if (old >= 0 && a_.settled[to] == 0 && counts_[old] > 1 && a_.share[to] > a_.next_share[e] &&
+          most_gain_of_copy(e, -1, to, -1) >= known && may_arrive(e, busiest_, -1)) {
+        consider_copy(best, e, -1, to);
       }
     }
     return best;
@@ -292,37 +311,79 @@ class move_path : placed_cell<Team> {
     return true;
   }
 
-  /// Replaces `best` if the change gains more per move.
-  PLIMSOLL_HD void consider(change& best, change option, std::int32_t e, index_t from,
-                            index_t to) const {
-    option.expert = e;
-    option.from = static_cast<std::int32_t>(from);
-    option.to = static_cast<std::int32_t>(to);
-    effect const of = effect_of(option);
+  /// Replaces `best` if a copy of the expert in slot `to` gains more per move.
+  PLIMSOLL_HD void consider_copy(change& best, std::int32_t e, index_t from, index_t to) const {
+    change option{.kind = change_kind::copy,
+                  .moves = 1,
+                  .expert = e,
+                  .from = static_cast<std::int32_t>(from),
+                  .to = static_cast<std::int32_t>(to)};
     double worst = 0;
-    double gain = 0;
-    visit(of, [&](index_t r, double delta) {
-      double const before = cost(r, a_.carried[r]);
-      double const after = cost(r, add(a_.carried[r], delta));
-      worst = delta == 0 && r != busiest_ ? worst : maximum{}(worst, after);
-      gain = add(gain, add(excess(before), -excess(after)));
+    visit(effect_of(option), [&](index_t r, double delta) {
+      double const after = add(a_.carried[r], delta);
+      worst = delta == 0 && r != busiest_ ? worst : maximum{}(worst, cost(r, after));
+      option.gain = add(option.gain, relief(r, after));
     });
-    double const moves = option.moves;
-    double const price = multiply(multiply(rule_.price, mean_), moves);
-    option.gain = divide(gain, moves);
-    if (worst < peak_ && add(peak_, -worst) >= price && option.gain > best.gain) {
+    if (is_allowed(worst, option.moves) && option.gain > best.gain) {
       best = option;
     }
+  }
+  /// Returns an upper bound on the gain of a copy of an expert in slot `to`: takes the ranks whose
+  /// loads both rise and fall as if they only fell. `from` is as in `change`, `heir` that of the
+  /// slot with the optimal split.
+  PLIMSOLL_HD double most_gain_of_copy(std::int32_t e, index_t from, index_t to,
+                                       std::int32_t heir) const {
+    index_t const q = rank_of_[to];
+    double const left = add(a_.carried[q], -a_.share[to]);
+    double gain = 0;
+    if (is_optimal()) {
+      double const passed = passed_to(q, left, from, a_.carried[busiest_]);
+      gain = add(relief(q, add(left, passed)),
+                 relief(busiest_, add(a_.carried[busiest_], -passed)));
+      if (heir >= 0 && rank_of_[heir] != q && rank_of_[heir] != busiest_) {
+        gain = add(gain, relief(rank_of_[heir], add(a_.carried[rank_of_[heir]], a_.share[to])));
+      }
+    } else {
+      gain = relief(q, add(left, a_.next_share[e]));
+      for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
+        double const loss = add(a_.share[s], -a_.next_share[e]);
+        gain = add(gain, relief(rank_of_[s], add(a_.carried[rank_of_[s]], -loss)));
+      }
+      std::int32_t const old = a_.map[to];
+      double const more = old < 0 ? 0.0 : add(weight_of(old, counts_[old] - 1), -a_.share[to]);
+      for (std::int32_t s = old < 0 ? -1 : a_.first[old]; s >= 0; s = a_.next[s]) {
+        index_t const r = rank_of_[s];
+        if (r != q && first_on(e, r) < 0 && first_on(old, r) == s) {
+          gain = add(gain, relief(r, add(a_.carried[r], more)));
+        }
+      }
+    }
+    return add(gain, multiply(excess(peak_), 0x1p-30));  // more than rounding can take
+  }
+  /// Returns the gain per move of a swap by which load `by` leaves the most loaded rank for rank
+  /// `q`; 0 if it is not allowed.
+  PLIMSOLL_HD double gain_of_swap(index_t q, double by, double moves) const {
+    double const other = add(a_.carried[q], by);
+    double const mine = add(a_.carried[busiest_], -by);
+    double const least = by == 0 ? 0.0 : cost(q, other);
+    bool const is_good = is_allowed(maximum{}(least, cost(busiest_, mine)), moves);
+    return is_good ? divide(add(relief(q, other), relief(busiest_, mine)), moves) : 0.0;
+  }
+  /// Returns whether a change may be made after which the ranks that it touches cost at most
+  /// `worst`.
+  PLIMSOLL_HD bool is_allowed(double worst, double moves) const {
+    double const price = multiply(multiply(rule_.price, mean_), moves);
+    return worst < peak_ && add(peak_, -worst) >= price;
+  }
+  /// Returns what a rank adds to the gain of a change after which it carries `after`.
+  PLIMSOLL_HD double relief(index_t rank, double after) const {
+    return add(excess(cost(rank, a_.carried[rank])), -excess(cost(rank, after)));
   }
   PLIMSOLL_HD double excess(double rank_cost) const {
     double const above = maximum{}(add(rank_cost, -mean_), 0.0);
     return multiply(above, above);
   }
 
-  PLIMSOLL_HD double load_in(index_t slot) const {
-    std::int32_t const e = a_.map[slot];
-    return e < 0 ? 0.0 : is_optimal() ? a_.share[slot] : static_cast<double>(p_.weight(e));
-  }
   PLIMSOLL_HD double weight_of(std::int32_t e, std::int32_t copies) const {
     return static_cast<double>(share(p_.load[e], copies));
   }
@@ -334,7 +395,7 @@ class move_path : placed_cell<Team> {
     of.rank[0] = static_cast<std::int32_t>(q);
     if (c.kind == change_kind::swap) {
       of.rank[1] = static_cast<std::int32_t>(busiest_);
-      of.by[0] = add(load_in(c.from), -load_in(c.to));
+      of.by[0] = add(a_.share[c.from], -a_.share[c.to]);
       of.by[1] = -of.by[0];
       return of;
     }
@@ -362,19 +423,20 @@ class move_path : placed_cell<Team> {
       of.by[2] = a_.share[c.to];
       of.by[0] = -a_.share[c.to];
     }
-    double const passed = passed_by(c, of);
+    index_t const q = rank_of_[c.to];
+    double const passed = passed_to(q, add(a_.carried[q], change_of(of, q)), c.from,
+                                    add(a_.carried[busiest_], change_of(of, busiest_)));
     of.by[0] = add(of.by[0], passed);
     of.rank[1] = static_cast<std::int32_t>(busiest_);
     of.by[1] = -passed;
     return of;
   }
-  PLIMSOLL_HD double passed_by(change const& c, effect const& of) const {
-    index_t const q = rank_of_[c.to];
-    double const mine = cost(busiest_, add(a_.carried[busiest_], change_of(of, busiest_)));
-    double const other = cost(q, add(a_.carried[q], change_of(of, q)));
+  /// Returns the load that the most loaded rank, which carries `carried`, passes from a slot to a
+  /// new copy on rank `q`, which carries `left`.
+  PLIMSOLL_HD double passed_to(index_t q, double left, index_t from, double carried) const {
     double const both = divide(multiply(speed(busiest_), speed(q)), add(speed(busiest_), speed(q)));
-    double const equal_share = multiply(add(mine, -other), both);
-    return minimum{}(a_.share[c.from], maximum{}(equal_share, 0.0));
+    double const more = add(cost(busiest_, carried), -cost(q, left));
+    return minimum{}(a_.share[from], maximum{}(multiply(more, both), 0.0));
   }
   /// Returns the slot, on the rank that costs least, of another replica of the expert in a slot.
   PLIMSOLL_HD std::int32_t heir_of(index_t slot) const {
@@ -460,8 +522,8 @@ class move_path : placed_cell<Team> {
       if (heir >= 0) {
         a_.share[heir] = add(a_.share[heir], a_.share[c.to]);
       }
-      a_.share[c.to] = is_optimal() ? -of.by[1] : 0.0;
       if (is_optimal()) {
+        a_.share[c.to] = -of.by[1];
         a_.share[c.from] = add(a_.share[c.from], of.by[1]);
       }
       if (old >= 0) {
@@ -470,8 +532,20 @@ class move_path : placed_cell<Team> {
       ++counts_[c.expert];
     }
     hold(c.to, c.expert);
+    if (c.kind == change_kind::copy && !is_optimal()) {
+      divide_evenly(c.expert);
+      divide_evenly(old);
+    }
     written[0] = {c.to, c.expert};
     a_.settled[c.to] = 1;
+  }
+
+  /// Divides the load of an expert evenly among its copies; -1: no expert.
+  PLIMSOLL_HD void divide_evenly(std::int32_t e) const {
+    for (std::int32_t s = e < 0 ? -1 : a_.first[e]; s >= 0; s = a_.next[s]) {
+      a_.share[s] = weight_of(e, counts_[e]);
+      a_.next_share[e] = weight_of(e, counts_[e] + 1);
+    }
   }
 
   /// Puts an expert, or none, into a slot.

@@ -297,10 +297,18 @@ class refiner : placed_cell<Team> {
       }
       index_t const p = busiest.index;
       giver const from{p, p_.begin(p), p_.end(p), busiest.key, arrays_.carried[p]};
-      auto const best = team_.argmin(
-          slots_, [=, this](index_t i) { return best_swap(map, from, first_slot_ + i).key; });
+      // The rank that costs least can take most. What it offers rules out most other ranks.
+      auto const idlest =
+          team_.argmin(p_.at.ranks, [this](index_t r) { return cost(r, arrays_.carried[r]); });
+      index_t const begin = p_.begin(idlest.index);
+      double const known = team_.min(p_.end(idlest.index) - begin, [=, this](index_t i) {
+        return best_swap(map, from, highest<double>, begin + i).key;
+      });
+      auto const best = team_.argmin(slots_, [=, this](index_t i) {
+        return best_swap(map, from, known, first_slot_ + i).key;
+      });
       index_t const in = first_slot_ + best.index;
-      index_t const out = best_swap(map, from, in).index;
+      index_t const out = best_swap(map, from, known, in).index;
       if (out < 0) {
         return busiest.key;
       }
@@ -329,12 +337,17 @@ class refiner : placed_cell<Team> {
     double carried;
   };
   /// Returns the slot of `from` to swap with slot `in`, and the cost of the worse rank after the
-  /// swap; index -1 if no swap helps.
+  /// swap; index -1 if no swap helps, or none leads to a cost of `known` or less.
   PLIMSOLL_HD extreme<double> best_swap(vector_ref<std::int32_t> map, giver const& from,
-                                        index_t in) const {
+                                        double known, index_t in) const {
     extreme<double> best{highest<double>, -1};
     index_t const r = rank_of_[in] - p_.at.first_rank;
     if (r < 0 || r == from.rank) {
+      return best;
+    }
+    // The worse rank costs at least as much as both together, but for rounding.
+    double const together = multiply(add(from.carried, arrays_.carried[r]), 1 - 0x1p-40);
+    if (together > multiply(known, add(speed(from.rank), speed(r)))) {
       return best;
     }
     double const light = arrays_.weight[in];
