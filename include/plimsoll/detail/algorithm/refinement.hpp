@@ -140,8 +140,9 @@ class refiner : placed_cell<Team> {
     for (index_t diagonal = 0; diagonal < givers + n - 1; ++diagonal) {
       for (index_t i = maximum{}(diagonal - n + 1, index_t{0});
            i <= minimum{}(diagonal, givers - 1); ++i) {
+        index_t const j = diagonal - i;
         index_t const from = i < free ? index_t{-1} : id_of(arrays_.donors[i - free]);
-        index_t const to = id_of(arrays_.takers[diagonal - i]);
+        index_t const to = id_of(arrays_.takers[j]);
         if (from == to || counts_[to] == rank_limit) {
           continue;
         }
@@ -149,6 +150,13 @@ class refiner : placed_cell<Team> {
           return false;
         }
         ++tried;
+        // A pair of alike experts, tried before, led to the same weights in the same slots.
+        bool const is_known =
+            (i > free && replaces(id_of(arrays_.donors[i - free - 1]), from, to)) ||
+            (j > 0 && replaces(id_of(arrays_.takers[j - 1]), to, from));
+        if (is_known) {
+          continue;
+        }
         move_copy(from, to);
         packing_result const packed = pack(trial);
         if (packed.unplaced < 0 && packed.bound < result.peak && try_plan(trial.map, result)) {
@@ -158,6 +166,12 @@ class refiner : placed_cell<Team> {
       }
     }
     return false;
+  }
+
+  /// Returns whether `one` and `instead` are interchangeable as partners of expert `other`.
+  PLIMSOLL_HD bool replaces(index_t one, index_t instead, index_t other) const {
+    return p_.rule.apart == anti_affinity::none && one != other &&
+           p_.load[one] == p_.load[instead] && counts_[one] == counts_[instead];
   }
 
   /// Iterated local search: changes a few slots at random, swaps again, and takes the plan if it is
