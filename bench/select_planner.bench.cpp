@@ -10,9 +10,8 @@
 
 namespace plimsoll_bench { namespace {
 
-template <plimsoll::split_rule Split>
+template <plimsoll::split_rule Split, index_t steps = 16, bool HasExponents = false>
 void select_planner(benchmark::State& state) {
-  constexpr index_t steps = 16;
   constexpr index_t layers = 58;
   constexpr index_t experts = 256;
   auto const loads = drifting_loads(steps, layers, experts);
@@ -20,13 +19,25 @@ void select_planner(benchmark::State& state) {
     auto plan = plimsoll::select_planner(
         plimsoll::omp,
         plimsoll::tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts), 320,
-        {.on = {.ranks = 64}, .split = Split});
+        {.on = {.ranks = 64},
+         .split = Split,
+         .flow_exponents =
+             HasExponents ? std::vector<double>{0.9, 0.8, 0.7, 0.6} : std::vector<double>{}});
     benchmark::DoNotOptimize(plan.chosen);
   }
 }
 BENCHMARK(select_planner<plimsoll::split_rule::optimal>)
     ->Name("goal/select_planner")
     ->Apply(as_goal<>);
+BENCHMARK(select_planner<plimsoll::split_rule::optimal, 16, true>)
+    ->Name("goal/select_planner_exponents")
+    ->Apply(as_goal<20>);
+BENCHMARK(select_planner<plimsoll::split_rule::optimal, 3000>)
+    ->Name("goal/select_planner_long")
+    ->Apply(as_goal<3>);
+BENCHMARK(select_planner<plimsoll::split_rule::optimal, 3000, true>)
+    ->Name("goal/select_planner_long_exponents")
+    ->Apply(as_goal<3>);
 BENCHMARK(select_planner<plimsoll::split_rule::even>)
     ->Name("select_planner/even")
     ->Unit(benchmark::kMillisecond);

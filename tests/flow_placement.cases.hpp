@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/draws.hpp"
@@ -141,6 +142,42 @@ PLIMSOLL_TEST_CASE("flow_placement: equals the definition on random histories", 
 PLIMSOLL_TEST_CASE("flow_placement: equals the definition with plans in use", P,
                    PLIMSOLL_POLICIES) {
   check_random(flow_of<P>, random_flow_in_use, "flow_placement.in_use");
+}
+
+PLIMSOLL_TEST_CASE("flow_placement: load_exponent plans as for powers of the loads", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  int differs = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    flow_case const c = random_flow(seed);
+    std::vector<double> powers;
+    for (std::int64_t const load : c.loads) {
+      powers.push_back(plimsoll::detail::power(static_cast<double>(load), 0.7));
+    }
+    array_in<std::int64_t, P> const loads(c.loads);
+    array_in<double, P> const raised(powers);
+    options_in<P> const where(c.where, c.layers);
+    plimsoll::flow_placement_options options{.on = where->on,
+                                             .rank_offsets = where->rank_offsets,
+                                             .split = c.split,
+                                             .max_partners = c.max_partners};
+    auto const plan = [&](auto const& of, double exponent) {
+      options.load_exponent = exponent;
+      ints map;
+      std::string const error = refusal_of([&] {
+        auto const made = plimsoll::flow_placement(
+            make_policy<P>(), of.view3(c.steps, c.layers, c.experts), c.slots, options);
+        map = made.physical_to_logical.to_host();
+        for (auto const& report : made.reports) {
+          map.push_back(static_cast<std::int32_t>(report.idle_steps));
+        }
+      });
+      return std::pair(error, map);
+    };
+    CHECK(plan(loads, 0.7) == plan(raised, 1));
+    differs += plan(loads, 0.7) != plan(loads, 1);
+  }
+  CHECK(differs > 5);
 }
 
 PLIMSOLL_TEST_CASE("flow_placement: a plan in use, by hand", P, PLIMSOLL_POLICIES) {

@@ -10,9 +10,10 @@ namespace plimsoll_test {
 
 TEST_CASE("flow_placement: the same bits in every team") {
   auto const check = [](flow_case const& c) {
-    ints map(static_cast<std::size_t>(c.layers * c.slots), -7);
-    ints counts(static_cast<std::size_t>(c.layers * c.experts), -7);
-    std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(c.layers));
+    index_t const plans = 2 * c.layers;  // with two bonuses
+    ints map(static_cast<std::size_t>(plans * c.slots), -7);
+    ints counts(static_cast<std::size_t>(plans * c.experts), -7);
+    std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(plans));
     options_in<plimsoll::seq_policy> const where(c.where, c.layers);
     using view = plimsoll::tensor_ref<std::int64_t const>;
     plimsoll::detail::flow_placement_body<view> const body{
@@ -23,11 +24,12 @@ TEST_CASE("flow_placement: the same bits in every team") {
         .in_use = c.in_use.empty() ? plimsoll::matrix_ref<std::int32_t const>{}
                                    : plimsoll::matrix_ref<std::int32_t const>(c.in_use.data(),
                                                                               c.layers, c.slots),
-        .keep_bonus = c.keep_bonus,
-        .physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), c.layers, c.slots),
-        .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), c.layers, c.experts),
+        .keep_bonuses = {2, {c.keep_bonus, 0.3}},
+        .load_exponent = c.steps % 2 == 0 ? 0.8 : 1.0,
+        .physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), plans, c.slots),
+        .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), plans, c.experts),
         .reports = reports.data()};
-    check_all_teams(body, c.layers, map, counts, [&] { return report_values(reports); });
+    check_all_teams(body, plans, map, counts, [&] { return report_values(reports); });
   };
   for (std::uint64_t seed = 0; seed < cases_of(8); ++seed) {
     CAPTURE(seed);

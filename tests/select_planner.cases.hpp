@@ -128,6 +128,139 @@ PLIMSOLL_TEST_CASE("select_planner: equals the definition", P, PLIMSOLL_PREPARED
   report_hash("select_planner.random", maps);
 }
 
+PLIMSOLL_TEST_CASE("select_planner: exponents of the loads, by the definition", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    CAPTURE(seed);
+    history_case c = random_history(seed);
+    bool const even = c.split == split_rule::even;
+    planner const flow = even ? planner::flow_even : planner::flow_optimal;
+    planner const other = even ? planner::flow_optimal : planner::flow_even;
+    c.candidates = {other, flow, planner::eplb};
+    c.exponents = {0.9, 0.5};
+    selection const got = select<P>(c);
+    std::string const name = even ? "flow_even" : "flow_optimal";
+    REQUIRE(got.candidates.size() == 5);
+    CHECK(got.candidates[1].name == name);
+    CHECK(got.candidates[2].name == name + "^0.9");
+    CHECK(got.candidates[3].name == name + "^0.5");
+    CHECK(got.candidates[4].name == "eplb");
+    for (std::size_t i = 1; i < 4; ++i) {
+      double const exponent = i == 1 ? 1 : c.exponents[i - 2];
+      CHECK(got.candidates[i].balancedness == doctest::Approx(mean_of(judged(c, flow, exponent))));
+      CHECK(got.candidates[i].steps == c.steps);
+      CHECK(got.candidates[i].moves == 0);
+      if (got.chosen == static_cast<index_t>(i)) {
+        CHECK(got.map == definition_plan(c, flow, c.loads, exponent).map);
+      }
+    }
+  }
+}
+
+PLIMSOLL_TEST_CASE("select_planner: the plan in use, by hand", P, PLIMSOLL_PREPARED_POLICIES) {
+  // All steps are alike. Experts 0 and 1 are as heavy as 2 and 3 together are twice.
+  history_case c{.steps = 4, .experts = 4, .slots = 4, .split = split_rule::even};
+  for (index_t step = 0; step < c.steps; ++step) {
+    c.loads.insert(c.loads.end(), {60, 50, 20, 10});
+  }
+  c.where.ranks = 2;
+  c.candidates = {planner::eplb};
+  // In use is what EPLB makes, with other labels.
+  c.in_use = {1, 2, 3, 0};
+  selection const same = select<P>(c);
+  CHECK(same.candidates[0].name == "in_use");
+  CHECK(same.candidates[0].balancedness == 1);
+  CHECK(same.candidates[0].steps == 4);
+  CHECK(same.candidates[1].moves == 0);
+  CHECK(same.chosen == 0);
+  CHECK(same.map == c.in_use);
+  CHECK(same.counts == ints{1, 1, 1, 1});
+  // 110 and 30: experts 1 and 3, or 0 and 2, change places. Slots of experts that stay are kept.
+  c.in_use = {1, 0, 3, 2};
+  selection const other = select<P>(c);
+  CHECK(other.candidates[0].balancedness == doctest::Approx(70.0 / 110));
+  CHECK(other.candidates[1].balancedness == 1);
+  CHECK(other.candidates[1].moves == 2);
+  CHECK(other.chosen == 1);
+  bool const keeps_0 = other.map == ints{3, 0, 1, 2};
+  CHECK((keeps_0 || other.map == ints{1, 2, 3, 0}));
+  // Two moves gain 0.36.
+  c.move_price = 0.18;
+  CHECK(select<P>(c).chosen == 1);
+  c.move_price = 0.19;
+  CHECK(select<P>(c).chosen == 0);
+  CHECK(select<P>(c).candidates[1].balancedness == 1);
+  // With one step nothing can be judged, and the first candidate that can plan is taken.
+  c.steps = 1;
+  c.loads.resize(4);
+  CHECK(select<P>(c).chosen == 0);
+  // Expert 2 has no slot in the plan in use, which is no candidate then.
+  c.in_use = {1, 0, 3, 3};
+  selection const missing = select<P>(c);
+  CHECK(missing.chosen == 1);
+  CHECK(missing.candidates[0].error.ends_with("got 0 in layer 0, expert 2"));
+}
+
+PLIMSOLL_TEST_CASE("select_planner: the plan in use stays where loads stay", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  int kept = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    CAPTURE(seed);
+    history_case c{.steps = 8, .layers = 6, .experts = 16, .slots = 20};
+    c.where.ranks = 4;
+    generator random(seed + 400);
+    std::vector<std::int64_t> popularity;
+    for (index_t i = 0; i < c.layers * c.experts; ++i) {
+      popularity.push_back(random.between(10, 60));
+    }
+    auto const window = [&] {
+      longs loads;
+      for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
+        loads.push_back(popularity[static_cast<std::size_t>(i % (c.layers * c.experts))] *
+                        random.between(5, 15));
+      }
+      return loads;
+    };
+    c.loads = window();
+    c.in_use = definition_plan(c, planner::flow_optimal, c.loads).map;
+    c.loads = window();
+    kept += select<P>(c).chosen == 0;
+    // Not if what is in use knows nothing of the loads.
+    for (std::size_t i = 0; i < c.in_use.size(); ++i) {
+      c.in_use[i] = static_cast<std::int32_t>(i % 20 % 16);
+    }
+    CHECK(select<P>(c).chosen > 0);
+  }
+  CHECK(kept > 5);
+}
+
+PLIMSOLL_TEST_CASE("select_planner: candidates far behind are not judged on all steps", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  history_case c{.steps = 401, .layers = 8, .experts = 8, .slots = 8, .split = split_rule::even};
+  c.where.ranks = 2;
+  generator random(77);
+  for (index_t i = 0; i < c.steps * c.layers * c.experts; ++i) {
+    c.loads.push_back((i % 8 < 4 ? 100 : 10) + random.between(0, 20));
+  }
+  c.candidates = {planner::eplb};
+  ints bad;
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    bad.insert(bad.end(), {0, 1, 2, 3, 4, 5, 6, 7});
+  }
+  selection const got = select<P>(c, fixed_planner<P>(c, "bad", bad));
+  CHECK(got.chosen == 0);
+  CHECK(got.candidates[0].steps == 401);
+  // Blocks of the halves, of 200 and 201 steps: 66 and 67.
+  CHECK(got.candidates[1].steps == 133);
+  CHECK(got.candidates[1].balancedness < 0.7);
+  CHECK(got.candidates[0].balancedness ==
+        doctest::Approx(mean_of(judged(c, planner::eplb))).epsilon(1e-3));
+  // A history of fewer steps is one block.
+  c.steps = 255;
+  c.loads.resize(static_cast<std::size_t>(c.steps * c.layers * c.experts));
+  CHECK(select<P>(c, fixed_planner<P>(c, "bad", bad)).candidates[1].steps == 255);
+}
+
 PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_PREPARED_POLICIES) {
   history_case c{.steps = 1, .experts = 4, .slots = 6, .loads = {50, 20, 10, 5}};
   c.where.ranks = 2;
@@ -271,6 +404,16 @@ PLIMSOLL_TEST_CASE("select_planner: bad input is named", P, PLIMSOLL_PREPARED_PO
         }) == "select_planner: options.rank_offsets: expected 3 offsets (ranks + 1), got 2");
   CHECK(message([](history_case& c) { c.candidates = {static_cast<planner>(6)}; }) ==
         "select_planner: options.candidates: expected 0 to 5 as a planner, got 6");
+  CHECK(message([](history_case& c) {
+          c.exponents = {0.9, 1.5};
+        }) ==
+        "select_planner: options.flow_exponents: expected values above 0 and at most 1, got 1.5");
+  CHECK(message([](history_case& c) { c.move_price = -1; }) ==
+        "select_planner: options.move_price: expected 0 to 1, got -1");
+  CHECK(message([](history_case& c) {
+          c.in_use = {0, 1, 2, 0};
+          c.slots = 5;
+        }) == "select_planner: options.in_use.physical_to_logical: expected 5 slots, got 4");
   CHECK(message([](history_case& c) {
           c.steps = 0;
           c.loads.clear();

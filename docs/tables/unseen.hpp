@@ -97,7 +97,7 @@ inline std::vector<workload> workloads() {
           {"DeepSeek-V2-Lite, four tasks",
            "deepseek-v2-lite-esft/counts_by_256tok.npy",
            16,
-           {8, 16},
+           {8, 16, 32},
            [](index_t steps) {
              std::vector<std::pair<std::vector<index_t>, std::vector<index_t>>> result;
              for (index_t first = 0; first + 16 <= steps; first += 8) {

@@ -37,10 +37,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// in a step passes tokens to the other ranks that hold the same experts, its partners, and these
 /// to theirs.
 ///
-/// 1. Every step is scaled to the same total, and steps without load are left out. (Without any
-///    load, slot i holds expert i mod experts, or, if a constraint forbids it, all experts count as
-///    equally loaded.) More than 16
-///    steps are averaged in 16 blocks of consecutive steps.
+/// 1. Every load is raised to the power of `load_exponent`, every step is scaled to the same total,
+///    and steps without load are left out. (Without any load, slot i holds expert i mod experts,
+///    or, if a constraint forbids it, all experts count as equally loaded.) More than 16 steps are
+///    averaged in 16 blocks of consecutive steps.
 /// 2. Every expert gets one copy. Each further slot goes to the expert with the largest load per
 ///    copy while that exceeds half the load of an average rank; then to the heaviest expert with
 ///    one copy; and if all have two, to the largest load per copy. No expert gets more copies than
@@ -81,7 +81,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   `in_use` that of `align`, too
 /// @workspace for each problem in flight 92 bytes per expert and 100 per rank, with the optimal
 ///   split or a bound on partners one bit per pair of ranks, with a bonus 28 bytes per slot and 8
-///   per expert; 64 bytes per layer; 4 for each int64 element; with `in_use` that of `align`
+///   per expert, with a `load_exponent` below 1 another 8 per expert; 64 bytes per layer; 4 for
+///   each int64 element; with `in_use` that of `align`
 /// @stream synchronizes once; with `in_use` also as `align`
 /// @determinism the same bits under every policy; ties go to the lowest expert and rank
 template <execution_policy P, class Loads, class Placement, class Counts>

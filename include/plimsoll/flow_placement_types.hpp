@@ -39,6 +39,9 @@ struct flow_placement_options {
   /// than in use also seems 2 times as heavy when copies are given, 1 + keep_bonus times from a
   /// bonus of 1 on, at most 5. 0 plans as without `in_use`.
   double keep_bonus = 0;
+  /// Plans with load^load_exponent in every step, above 0 and at most 1: a load that was large by
+  /// chance counts for less.
+  double load_exponent = 1.0;
 };
 
 /// Ranks of the plan that `certify` takes.

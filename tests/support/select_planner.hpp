@@ -39,6 +39,9 @@ struct history_case {
   host_options where = {};
   split_rule split = split_rule::optimal;
   std::vector<planner> candidates = {};
+  reals exponents = {};
+  ints in_use = {};  ///< [layers, slots], or empty
+  double move_price = 0;
 
   [[nodiscard]] longs part(index_t first, index_t count) const {
     auto const begin = loads.begin() + first * layers * experts;
@@ -53,17 +56,39 @@ struct selection {
   index_t chosen = -1;
 };
 
+/// Counts the slots of every expert of a map.
+inline ints copies_in(ints const& map, index_t layers, index_t experts, index_t slots) {
+  ints result(static_cast<std::size_t>(layers * experts), 0);
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    if (map[i] >= 0) {
+      ++result[i / static_cast<std::size_t>(slots) * static_cast<std::size_t>(experts) +
+               static_cast<std::size_t>(map[i])];
+    }
+  }
+  return result;
+}
+
 template <class P, class T = std::int64_t, class... More>
 selection select(history_case const& c, plimsoll::planner_candidate<More> const&... more) {
   array_in<T, P> const loads(std::vector<T>(c.loads.begin(), c.loads.end()));
   options_in<P> const where(c.where, c.layers);
-  auto const got =
-      plimsoll::select_planner(make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), c.slots,
-                               {.on = where->on,
-                                .rank_offsets = where->rank_offsets,
-                                .split = c.split,
-                                .candidates = c.candidates},
-                               more...);
+  array_in<std::int32_t, P> const in_use(c.in_use);
+  index_t const width = c.layers == 0 ? 0 : std::ssize(c.in_use) / c.layers;
+  array_in<std::int32_t, P> const copies(copies_in(c.in_use, c.layers, c.experts, width));
+  select_planner_options options{.on = where->on,
+                                 .rank_offsets = where->rank_offsets,
+                                 .split = c.split,
+                                 .candidates = c.candidates,
+                                 .flow_exponents = c.exponents,
+                                 .move_price = c.move_price};
+  if (!c.in_use.empty()) {
+    options.in_use = {.physical_to_logical = in_use.view2(c.layers, width),
+                      .replica_count = copies.view2(c.layers, c.experts),
+                      .ranks = c.where.ranks,
+                      .rank_offsets = where->rank_offsets};
+  }
+  auto const got = plimsoll::select_planner(
+      make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), c.slots, options, more...);
   return {got.physical_to_logical.to_host(), got.replica_count.to_host(), got.candidates,
           got.chosen};
 }
@@ -73,7 +98,7 @@ struct definition_plan {
   ints map;
   ints counts;
 
-  definition_plan(history_case const& c, planner kind, longs const& loads) {
+  definition_plan(history_case const& c, planner kind, longs const& loads, double exponent = 1) {
     options_in<plimsoll::seq_policy> const where(c.where, c.layers);
     auto const steps = std::ssize(loads) / (c.layers * c.experts);
     auto const keep = [this](auto const& plan) {
@@ -87,7 +112,8 @@ struct definition_plan {
           c.slots,
           {.on = where->on,
            .rank_offsets = where->rank_offsets,
-           .split = kind == planner::flow_even ? split_rule::even : split_rule::optimal}));
+           .split = kind == planner::flow_even ? split_rule::even : split_rule::optimal,
+           .load_exponent = exponent}));
       return;
     }
     longs sums(static_cast<std::size_t>(c.layers * c.experts), 0);
@@ -162,12 +188,12 @@ inline reals balancedness_of(history_case const& c, definition_plan const& plan,
 }
 
 /// Balancedness of a candidate in both halves, of layers that have load in both.
-inline reals judged(history_case const& c, planner kind) {
+inline reals judged(history_case const& c, planner kind, double exponent = 1) {
   index_t const middle = c.steps / 2;
   longs const first = c.part(0, middle);
   longs const second = c.part(middle, c.steps - middle);
-  reals result = balancedness_of(c, definition_plan(c, kind, first), second, first);
-  reals const other = balancedness_of(c, definition_plan(c, kind, second), first, second);
+  reals result = balancedness_of(c, definition_plan(c, kind, first, exponent), second, first);
+  reals const other = balancedness_of(c, definition_plan(c, kind, second, exponent), first, second);
   result.insert(result.end(), other.begin(), other.end());
   return result;
 }

@@ -30,6 +30,7 @@ void print(workload const& work, std::string const& folder) {
     judged flowing;
     judged chosen_evenly;
     judged chosen;
+    judged chosen_raised;
     for (auto const& [seen, unseen] : work.cuts(recorded.shape[0])) {
       cut const c = examples::cut_of(recorded, seen, unseen);
       index_t const slots = c.experts + ranks;
@@ -44,12 +45,16 @@ void print(workload const& work, std::string const& folder) {
       evenly.add(c, plimsoll::flow_placement(plimsoll::seq, c.history(), slots, options));
       plimsoll::select_planner_options select{.on = {.ranks = ranks}};
       chosen.add(c, plimsoll::select_planner(plimsoll::seq, c.history(), slots, select));
+      select.flow_exponents = {0.9, 0.8, 0.7, 0.6};
+      chosen_raised.add(c, plimsoll::select_planner(plimsoll::seq, c.history(), slots, select));
+      select.flow_exponents = {};
       select.split = plimsoll::split_rule::even;
       chosen_evenly.add(c, plimsoll::select_planner(plimsoll::seq, c.history(), slots, select));
     }
     std::cout << "| " << work.name << " | " << ranks << " + " << ranks << " | " << packed.cells()
               << " | " << evenly.cells() << " | " << flowing.cells() << " | "
-              << chosen_evenly.even.cell() << " | " << chosen.optimal.cell() << " |" << std::endl;
+              << chosen_evenly.even.cell() << " | " << chosen.optimal.cell() << " | "
+              << chosen_raised.optimal.cell() << " |" << std::endl;
   }
 }
 
@@ -64,8 +69,8 @@ int main(int argc, char** argv) {
     std::string const folder = examples::trace_folder("unseen_steps", argv[1]);
     std::cout << "| loads | ranks + extra slots | EPLB, even | EPLB, optimal | for even, even | "
                  "for even, optimal | for optimal, even | for optimal, optimal | selected, even | "
-                 "selected, optimal |\n"
-                 "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
+                 "selected, optimal | selected with exponents, optimal |\n"
+                 "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
     for (workload const& work : examples::workloads()) {
       if (folder.empty()) {
         for (std::string const& row : examples::rows_of_page(argv[1], "| " + work.name)) {

@@ -453,6 +453,8 @@ plan make_selected_plan(options const& o, measured_loads const& loads, slot_layo
   if (o.planner == "flow") {
     how.candidates = {how.split == plimsoll::split_rule::even ? plimsoll::planner::flow_even
                                                               : plimsoll::planner::flow_optimal};
+  } else {
+    how.flow_exponents = {0.9, 0.8, 0.7, 0.6};
   }
   selection found;
   index_t const steps = std::max<index_t>(1, loads.file.steps() - loads.totals.empty_steps);

@@ -13,10 +13,12 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/call/load_tensor.hpp>
+#include <plimsoll/detail/call/migration_align.hpp>
 #include <plimsoll/detail/call/select_planner.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/flow_placement.hpp>
+#include <plimsoll/migration_types.hpp>
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/replay.hpp>
 #include <plimsoll/systems/eplb.hpp>
@@ -62,8 +64,14 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// way round, with the middle step of an odd number in the second half. `replay`, under the split
 /// of the options, gives the balancedness of every layer, from which steps without load are left
 /// out. A layer without load in one of the halves is left out of both, since nothing was seen of
-/// it. The candidate with the largest mean over layers and halves is the best. The first candidate
-/// whose mean is below it by at most one standard error of the difference is chosen.
+/// it. The candidate with the largest mean over layers and halves, less `options.move_price` for
+/// every move from the plan in use, is the best. The first candidate whose mean is below it by at
+/// most one standard error of the difference is chosen: with `options.in_use`, another plan must
+/// be better by more than chance to replace it.
+///
+/// Halves of 128 steps or more are judged in up to four blocks. After each, candidates that are
+/// behind the best by more than four standard errors are dropped; their reports tell on how many
+/// steps they were judged.
 ///
 /// A candidate that throws `invalid_input`, or whose plan `validate` refuses, is reported and not
 /// chosen. If no candidate can be judged, because the history has one step or the halves are too
@@ -73,13 +81,14 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// @param loads `[steps, layers, experts]`, as for `flow_placement`
 /// @param slots number of slots of every layer, at least one per expert, at most 65535
-/// @param options ranks with their slots, the split in use, and the candidates
+/// @param options ranks with their slots, the split in use, the plan in use, and the candidates
 /// @param more the caller's candidates, made by `candidate`
 /// @return the placement, with the certificates of its planner; the reports of all candidates
 /// @throws invalid_input for shapes and options; if no candidate can plan, with the error of the
 ///   first
 /// @complexity for every candidate, three plans and a `replay` of the history
 /// @workspace that of the candidates and `replay`; 8 bytes per expert of every layer, and two plans
+///   of every candidate; with `in_use` that of `align`
 /// @stream synchronizes
 /// @determinism the same bits under every policy, if the caller's candidates have them
 template <execution_policy P, class Loads, class... Plan>
@@ -92,20 +101,28 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   detail::expect_select_planner(name, steps, layers, experts, slots, options);
-  std::vector<planner> const kinds = detail::candidates_of(options);
+  std::vector<detail::named_planner> const kinds = detail::candidates_of(options);
+  auto const context = detail::resolve(policy);
   auto const plan_with = [&](std::size_t index, auto const& history) -> placement<P> {
     if (index < kinds.size()) {
-      planner const kind = kinds[index];
-      if (detail::is_flow(kind)) {
+      detail::named_planner const& one = kinds[index];
+      if (one.is_in_use) {
+        return copy_placement(policy, options.in_use.physical_to_logical,
+                              options.in_use.replica_count, options.in_use.ranks,
+                              options.in_use.rank_offsets);
+      }
+      if (detail::is_flow(one.kind)) {
         split_rule const split =
-            kind == planner::flow_even ? split_rule::even : split_rule::optimal;
-        return flow_placement(
-            policy, history, slots,
-            {.on = options.on, .rank_offsets = options.rank_offsets, .split = split});
+            one.kind == planner::flow_even ? split_rule::even : split_rule::optimal;
+        return flow_placement(policy, history, slots,
+                              {.on = options.on,
+                               .rank_offsets = options.rank_offsets,
+                               .split = split,
+                               .load_exponent = one.load_exponent});
       }
       array<double, P, 2> sums(policy, layers, experts);
-      detail::enqueue_sum_steps(detail::resolve(policy), history, sums.view());
-      return eplb(policy, sums, slots, detail::eplb_options_of(kind, options));
+      detail::enqueue_sum_steps(context, history, sums.view());
+      return eplb(policy, sums, slots, detail::eplb_options_of(one.kind, options));
     }
     placement<P> result;
     std::size_t at = kinds.size();
@@ -116,24 +133,46 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   std::vector<std::string> names;
   (names.push_back(more.name), ...);  // nvcc 13.0 does not expand a pack in a braced list here
   auto all = detail::candidates_named(kinds, names);
+  struct made_plan {
+    placement<P> plan;
+    std::vector<index_t> moves;  ///< of every layer from the plan in use; empty without one
+  };
   auto const sound_plan = [&](std::size_t index, auto const& history) {
-    placement<P> plan = plan_with(index, history);
-    detail::expect_planned(name, detail::resolve(policy), plan.ref(), layers, experts, slots,
-                           options);
-    validate(policy, plan.ref(), {.on = options.on});
-    return plan;
+    made_plan made{plan_with(index, history), {}};
+    detail::expect_planned(name, context, made.plan.ref(), layers, experts, slots, options);
+    validate(policy, made.plan.ref(), {.on = options.on});
+    if (options.in_use.physical_to_logical.data != nullptr) {
+      auto const map = made.plan.physical_to_logical.view();
+      auto const aligned = detail::run_align(
+          name, context,
+          detail::expect_migration(name, options.in_use, made.plan.ref(), options.on),
+          relabeling::per_layer, map);
+      for (slot_changes const& layer : aligned.layers) {
+        made.moves.push_back(layer.moves);
+      }
+    }
+    return made;
   };
-  auto const balancedness_of = [&](std::size_t index, auto const& seen, auto const& unseen) {
-    placement<P> const plan = sound_plan(index, seen);
-    array<double, P, 2> balancedness(policy, 1, layers);
-    replay(policy, unseen, plan.ref(),
-           {.on = {.ranks = options.on.ranks, .active = options.on.active}, .split = options.split},
-           balancedness);
-    return balancedness.to_host();
-  };
-  detail::judge_halves(detail::resolve(policy), load, balancedness_of, all);
-  return detail::plan_with_chosen<selected_plan<P>>(
-      name, all, [&](std::size_t i) { return sound_plan(i, detail::part_of(load, 0, steps)); });
+  std::vector<made_plan> plans[2];
+  for (auto& of_half : plans) {
+    of_half.resize(all.size());
+  }
+  detail::judge_halves(
+      context, load,
+      [&](std::size_t i, index_t half, auto const& seen) { plans[half][i] = sound_plan(i, seen); },
+      [&](std::size_t i, index_t half, auto const& block, detail::loaded_layers const& loaded) {
+        array<double, P, 2> balancedness(policy, 1, layers);
+        replay(policy, block, plans[half][i].plan.ref(),
+               {.on = {.ranks = options.on.ranks, .active = options.on.active},
+                .split = options.split},
+               balancedness);
+        detail::add_samples(balancedness.to_host(), plans[half][i].moves, options.move_price,
+                            loaded, all[i]);
+      },
+      all);
+  return detail::plan_with_chosen<selected_plan<P>>(name, all, [&](std::size_t i) {
+    return std::move(sound_plan(i, detail::part_of(load, 0, steps)).plan);
+  });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

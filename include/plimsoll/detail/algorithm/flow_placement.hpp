@@ -47,10 +47,11 @@ struct flow_arrays {
   std::int32_t* linked;     ///< `[ranks]` holders that are partners already; -1: a holder itself
   std::int32_t* alongside;  ///< `[ranks]` holders on the rank's node
   std::uint32_t* graph;     ///< `[ranks, words]` one bit per partner
+  double* raised;           ///< `[experts]` loads of a step to the power of the exponent
 
   template <class Memory>
   PLIMSOLL_HD static flow_arrays in(Memory& memory, index_t experts, index_t ranks, bool is_uneven,
-                                    bool has_graph) {
+                                    bool has_graph, bool is_raised) {
     flow_arrays result{};
     memory.take(result.profile, experts * profile_blocks);
     memory.take(result.weight, experts);
@@ -71,6 +72,9 @@ struct flow_arrays {
     memory.take(result.alongside, ranks);
     if (has_graph) {
       memory.take(result.graph, ranks * words(ranks));
+    }
+    if (is_raised) {
+      memory.take(result.raised, experts);
     }
     return result;
   }
@@ -125,8 +129,16 @@ struct kept_ranks {
   }
 };
 
-/// Body of `flow_placement`. Problem = layer. In its report, `work` counts the steps without load
-/// and `value` the slots of live ranks that stay empty.
+/// Bonuses of the plans that are made of every layer.
+struct bonus_list {
+  static constexpr index_t limit = 8;
+
+  index_t count = 1;
+  double bonus[limit] = {};  ///< in loads of an average rank; 0: the plan in use is only checked
+};
+
+/// Body of `flow_placement`. Problem = bonus * layers + layer. In its report, `work` counts the
+/// steps without load and `value` the slots of live ranks that stay empty.
 template <class Loads>
 struct flow_placement_body {
   using device_team = block<128>;
@@ -136,20 +148,43 @@ struct flow_placement_body {
   split_rule split;
   index_t max_partners;
   matrix_ref<std::int32_t const> in_use;  ///< `[layers, slots]`: the plan in use; may be empty
-  double keep_bonus;  ///< in loads of an average rank; 0: `in_use` is only checked
-  matrix_ref<std::int32_t> physical_to_logical;
-  matrix_ref<std::int32_t> replica_count;
-  problem_report* reports;
+  bonus_list keep_bonuses;
+  double load_exponent;
+  matrix_ref<std::int32_t> physical_to_logical;  ///< `[bonuses, layers, slots]`, flat
+  matrix_ref<std::int32_t> replica_count;        ///< `[bonuses, layers, experts]`, likewise
+  problem_report* reports;                       ///< `[bonuses, layers]`
+  double keep_bonus = 0;                         ///< of the plan that is being made
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<flow_arrays>(experts(), where.ranks(), may_be_uneven(), has_graph()) +
-           (is_sticky() ? bytes_taken_by<kept_ranks>(experts(), where.ranges.slots) : 0);
+    bool has_bonus = false;
+    for (index_t i = 0; i < keep_bonuses.count; ++i) {
+      has_bonus = has_bonus || keep_bonuses.bonus[i] > 0;
+    }
+    return bytes_taken_by<flow_arrays>(experts(), where.ranks(), may_be_uneven(), has_graph(),
+                                       is_raised()) +
+           (in_use.data != nullptr && has_bonus
+                ? bytes_taken_by<kept_ranks>(experts(), where.ranges.slots)
+                : 0);
   }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    index_t const layers = loads.extent(1);
+    index_t const first = problem / layers * layers;
+    flow_placement_body one = *this;
+    one.keep_bonus = keep_bonuses.bonus[problem / layers];
+    one.physical_to_logical = rows_from(physical_to_logical, first);
+    one.replica_count = rows_from(replica_count, first);
+    one.reports = reports + first;
+    one.plan(team, memory, problem - first);
+  }
+
+ private:
+  template <class Team>
+  PLIMSOLL_HD void plan(Team& team, scratch memory, index_t layer) const {
     problem_report* const report = reports + layer;
-    auto const a = flow_arrays::in(memory, experts(), where.ranks(), may_be_uneven(), has_graph());
+    auto const a = flow_arrays::in(memory, experts(), where.ranks(), may_be_uneven(), has_graph(),
+                                   is_raised());
     problem_report outcome = where.refuse(team, layer, experts(), a.copies);
     index_t const slots = outcome.refused ? 0 : team.sum(where.ranks(), [this, layer](index_t r) {
       return where.slots_of(layer, r);
@@ -191,7 +226,6 @@ struct flow_placement_body {
     team.single([=] { *report = outcome; });
   }
 
- private:
   /// Properties of a layer's history and ranks.
   struct history {
     index_t idle = 0;    ///< steps without load
@@ -216,6 +250,7 @@ struct flow_placement_body {
   }
   PLIMSOLL_HD bool is_connecting() const { return split == split_rule::optimal; }
   PLIMSOLL_HD bool has_graph() const { return is_connecting() || max_partners < where.ranks() - 1; }
+  PLIMSOLL_HD bool is_raised() const { return load_exponent != 1.0; }
   PLIMSOLL_HD bool is_sticky() const { return in_use.data != nullptr && keep_bonus > 0; }
 
   /// Refuses ids of the plan in use that are no expert's, and filled slots of no rank.
@@ -238,23 +273,20 @@ struct flow_placement_body {
   }
   PLIMSOLL_HD double unit() const { return static_cast<double>(std::int64_t{1} << unit_bits()); }
 
-  /// Calls use(step, scale, total) for every step with load; returns the first fault.
-  template <class Team, class Use>
-  PLIMSOLL_HD problem_report for_each_step(Team& team, index_t layer, Use use) const {
-    for (index_t step = 0; step < loads.extent(0); ++step) {
-      load_scale const scale = scale_loads(
-          team, experts(), [this, step, layer](index_t e) { return loads(step, layer, e); });
-      if (scale.refused) {
-        problem_report refused = scale.report();
-        refused.refused.also = step;
-        return refused;
-      }
-      auto const total = team.sum(experts(), [this, step, layer, scale](index_t e) {
-        return static_cast<std::int64_t>(to_fixed(loads(step, layer, e), scale.shift));
-      });
-      if (total > 0) {
-        use(step, scale.shift, total);
-      }
+  /// Calls use(shift, total) if the step has load; returns its fault.
+  template <class Team, class Load, class Use>
+  PLIMSOLL_HD problem_report use_step(Team& team, Load load, index_t step, Use use) const {
+    load_scale const scale = scale_loads(team, experts(), load);
+    if (scale.refused) {
+      problem_report refused = scale.report();
+      refused.refused.also = step;
+      return refused;
+    }
+    auto const total = team.sum(experts(), [=, shift = scale.shift](index_t e) {
+      return static_cast<std::int64_t>(to_fixed(load(e), shift));
+    });
+    if (total > 0) {
+      use(scale.shift, total);
     }
     return problem_report{};
   }
@@ -266,8 +298,13 @@ struct flow_placement_body {
     index_t busy = 0;
     index_t const steps = loads.extent(0);
     auto* const profile = a.profile;
-    problem_report const outcome =
-        for_each_step(team, layer, [&busy](index_t, int, std::int64_t) { ++busy; });
+    auto const load_in = [this, layer](index_t step) {
+      return [this, step, layer](index_t e) { return loads(step, layer, e); };
+    };
+    problem_report outcome;
+    for (index_t step = 0; step < steps && !outcome.refused; ++step) {
+      outcome = use_step(team, load_in(step), step, [&busy](int, std::int64_t) { ++busy; });
+    }
     if (outcome.refused) {
       return outcome;
     }
@@ -286,19 +323,32 @@ struct flow_placement_body {
     }
     index_t const blocks = seen.blocks;
     index_t number = 0;  // of the step among those with load
-    for_each_step(team, layer, [&](index_t step, int shift, std::int64_t total) {
+    auto const add_to_block = [&](auto load, int shift, std::int64_t total) {
       index_t const block = (number * blocks) / busy;
       index_t const first = (block * busy + blocks - 1) / blocks;
       index_t const size = ((block + 1) * busy + blocks - 1) / blocks - first;
       double const scale =
           divide(divide(sum, static_cast<double>(total)), static_cast<double>(size));
-      team.for_each(experts(), [=, this](index_t e) {
-        double const part =
-            multiply(static_cast<double>(to_fixed(loads(step, layer, e), shift)), scale);
+      team.for_each(experts(), [=](index_t e) {
+        double const part = multiply(static_cast<double>(to_fixed(load(e), shift)), scale);
         profile[e * profile_blocks + block] += static_cast<std::int32_t>(part);
       });
       ++number;
-    });
+    };
+    for (index_t step = 0; step < steps; ++step) {
+      auto const load = load_in(step);
+      if (!is_raised()) {
+        use_step(team, load, step,
+                 [&](int shift, std::int64_t total) { add_to_block(load, shift, total); });
+        continue;
+      }
+      team.for_each(experts(), [=, raised = a.raised, by = load_exponent](index_t e) {
+        raised[e] = power(static_cast<double>(load(e)), by);
+      });
+      auto const raised = [raised = a.raised](index_t e) { return raised[e]; };
+      use_step(team, raised, step,
+               [&](int shift, std::int64_t total) { add_to_block(raised, shift, total); });
+    }
     team.for_each(experts(), [=, weight = a.weight](index_t e) {
       std::int64_t all = 0;
       for (index_t b = 0; b < blocks; ++b) {
@@ -500,8 +550,8 @@ struct flow_placement_body {
     std::int64_t own = 0;
     for (index_t b = 0; b < profile_blocks; ++b) {
       std::int32_t const whole = profile[b];
-      own += std::int64_t{whole} *
-             (is_single ? whole : whole / static_cast<std::int32_t>(at.copies));
+      own +=
+          std::int64_t{whole} * (is_single ? whole : whole / static_cast<std::int32_t>(at.copies));
       factor.of_block[b] = is_idle ? 1 : static_cast<std::uint32_t>(whole);
     }
     // Loops of a constant length, which compilers unroll; further blocks have no load.
@@ -515,9 +565,9 @@ struct flow_placement_body {
       return static_cast<std::int64_t>(sum);
     };
     double const fastest = seen.fastest;
-    double const scale =
-        is_idle ? multiply(unit(), static_cast<double>(maximum{}(blocks, index_t{1})))
-                : multiply(unit(), static_cast<double>(a.weight[at.expert]));
+    double const scale = is_idle
+                             ? multiply(unit(), static_cast<double>(maximum{}(blocks, index_t{1})))
+                             : multiply(unit(), static_cast<double>(a.weight[at.expert]));
     team.for_each(where.ranks(), [=, this](index_t r) {
       auto const* const load = a.load + r * profile_blocks;
       std::int64_t together = own + weighted(load, 0, few);
@@ -525,9 +575,8 @@ struct flow_placement_body {
       together += blocks <= 2 * few ? 0 : weighted(load, 2 * few, profile_blocks);
       double const score = divide(static_cast<double>(together), scale);
       a.score[r] = a.taken[r] >= where.slots_of(layer, r) ? never
-                   : where.speeds.data == nullptr
-                       ? score
-                       : divide(score, divide(where.speed(r), fastest));
+                   : where.speeds.data == nullptr         ? score
+                                                  : divide(score, divide(where.speed(r), fastest));
       if (!is_single) {
         a.linked[r] = 0;
         a.alongside[r] = 0;

@@ -52,6 +52,7 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
   if (!(options.keep_bonus >= 0 && options.keep_bonus <= 0x1p60)) {
     fail(name, "options.keep_bonus", "0 to 2^60", text(options.keep_bonus));
   }
+  expect_load_exponent(name, "options", options.load_exponent);
 }
 
 /// Throws what `flow_placement` refuses.
@@ -112,9 +113,9 @@ inline double sum_towards(bool up, double a, double b) {
 
 /// Returns sums of the speeds of the fastest live ranks: of none, of one, and so on. They are
 /// rounded up, so that a load over a sum, rounded down, is a lower bound.
-inline std::vector<double> speed_sums(std::vector<double> speed) {
+inline host_list<double> speed_sums(host_list<double> speed) {
   std::sort(speed.rbegin(), speed.rend());  // std::greater costs all of <functional>
-  std::vector<double> result(1, 0.0);
+  host_list<double> result(1, 0.0, speed.get_allocator());
   for (double const one : speed) {
     result.push_back(sum_towards(true, result.back(), one));
   }
@@ -141,13 +142,14 @@ inline certificate sum_of_steps(std::vector<certificate> const& peaks,
   return sum;
 }
 
-/// Enqueues the plan of every layer. `reports` has one element per layer.
+/// Enqueues plans of every layer, one with each bonus instead of that of the options. The outputs
+/// are `[bonuses, layers, ...]`, flat, and `reports` `[bonuses, layers]`.
 template <class Context, class Loads>
-void enqueue_flow_placement(Context const& context, Loads const& loads,
-                            flow_placement_options const& options,
-                            matrix_ref<std::int32_t> physical_to_logical,
-                            matrix_ref<std::int32_t> replica_count, problem_report* reports) {
-  launch(context, loads.extent(1),
+void enqueue_flow_placements(Context const& context, Loads const& loads,
+                             flow_placement_options const& options, bonus_list const& keep_bonuses,
+                             matrix_ref<std::int32_t> physical_to_logical,
+                             matrix_ref<std::int32_t> replica_count, problem_report* reports) {
+  launch(context, keep_bonuses.count * loads.extent(1),
          flow_placement_body<Loads>{
              .loads = loads,
              .where = {{options.rank_offsets, physical_to_logical.extent(1), options.on.ranks},
@@ -157,7 +159,8 @@ void enqueue_flow_placement(Context const& context, Loads const& loads,
              .split = options.split,
              .max_partners = options.max_partners,
              .in_use = options.in_use,
-             .keep_bonus = options.keep_bonus,
+             .keep_bonuses = keep_bonuses,
+             .load_exponent = options.load_exponent,
              .physical_to_logical = physical_to_logical,
              .replica_count = replica_count,
              .reports = reports});
@@ -188,7 +191,8 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
   int32_ids const copies(context, replica_count);
   auto reports = flow_reports(run_planning(
       name, context, loads.extent(1), 1, throw_flow_fault, [&](problem_report* outcomes) {
-        enqueue_flow_placement(context, loads, options, map.view(), copies.view(), outcomes);
+        enqueue_flow_placements(context, loads, options, {.bonus = {options.keep_bonus}},
+                                map.view(), copies.view(), outcomes);
       }));
   if (options.in_use.data != nullptr) {
     run_align(name, context, pair_in_use(options, map.view(), loads.extent(2)),

@@ -44,7 +44,8 @@ struct mean_difference {
   double mean = 0;
   double standard_error = 0;
 
-  mean_difference(std::vector<double> const& a, std::vector<double> const& b) {
+  template <class List>
+  mean_difference(List const& a, List const& b) {
     auto const count = static_cast<double>(a.size());
     auto const of = [&](std::size_t i) { return b.empty() ? a[i] : add(a[i], -b[i]); };
     if (a.empty()) {

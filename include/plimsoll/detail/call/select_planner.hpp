@@ -16,6 +16,7 @@
 #include <plimsoll/detail/algorithm/select_planner.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/history.hpp>
+#include <plimsoll/detail/call/migration.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/slots.hpp>
@@ -43,6 +44,23 @@ inline void expect_select_planner(std::string_view name, index_t steps, index_t 
   for (planner const one : options.candidates) {
     expect_between(name, "options.candidates", 0, static_cast<index_t>(planner::eplb_joint),
                    static_cast<index_t>(one), "as a planner");
+  }
+  for (double const one : options.flow_exponents) {
+    if (!(one > 0 && one <= 1)) {
+      fail(name, "options.flow_exponents", "values above 0 and at most 1", text(one));
+    }
+  }
+  if (!(options.move_price >= 0 && options.move_price <= 1)) {
+    fail(name, "options.move_price", "0 to 1", text(options.move_price));
+  }
+  if (options.in_use.physical_to_logical.data != nullptr) {
+    expect_migrated(name, "options.in_use", options.in_use);
+    auto const& map = options.in_use.physical_to_logical;
+    expect_extent(name, "options.in_use.physical_to_logical", layers, map.extent(0), "layers");
+    expect_extent(name, "options.in_use.physical_to_logical", slots, map.extent(1), "slots");
+    expect_extent(name, "options.in_use.replica_count", experts,
+                  options.in_use.replica_count.extent(1), "experts");
+    expect_extent(name, "options.in_use.ranks", options.on.ranks, options.in_use.ranks, "ranks");
   }
 }
 
@@ -75,24 +93,45 @@ void expect_planned(std::string_view name, Context const& context, placement_ref
   }
 }
 
-inline std::vector<planner> candidates_of(select_planner_options const& options) {
-  if (!options.candidates.empty()) {
-    return options.candidates;
-  }
-  bool const even = options.split == split_rule::even;
-  return {even ? planner::flow_even : planner::flow_optimal,
-          even ? planner::flow_optimal : planner::flow_even, planner::eplb, planner::eplb_shrunk,
-          planner::eplb_spread};
-}
-
-inline std::string name_of(planner one) {
-  constexpr char const* names[] = {"flow_optimal", "flow_even",   "eplb",
-                                   "eplb_shrunk",  "eplb_spread", "eplb_joint"};
-  return names[static_cast<std::size_t>(one)];
-}
+/// A candidate that the options name.
+struct named_planner {
+  planner kind;
+  double load_exponent = 1;
+  bool is_in_use = false;
+};
 
 inline bool is_flow(planner one) {
   return one == planner::flow_optimal || one == planner::flow_even;
+}
+
+inline std::vector<named_planner> candidates_of(select_planner_options const& options) {
+  bool const even = options.split == split_rule::even;
+  std::vector<planner> kinds = options.candidates;
+  if (kinds.empty()) {
+    kinds = {even ? planner::flow_even : planner::flow_optimal,
+             even ? planner::flow_optimal : planner::flow_even, planner::eplb, planner::eplb_shrunk,
+             planner::eplb_spread};
+  }
+  std::vector<named_planner> result;
+  if (options.in_use.physical_to_logical.data != nullptr) {
+    result.push_back({planner::eplb, 1, true});
+  }
+  for (planner const kind : kinds) {
+    result.push_back({kind});
+    for (double const exponent : options.flow_exponents) {
+      if (kind == (even ? planner::flow_even : planner::flow_optimal)) {
+        result.push_back({kind, exponent});
+      }
+    }
+  }
+  return result;
+}
+
+inline std::string name_of(named_planner const& one) {
+  constexpr char const* names[] = {"flow_optimal", "flow_even",   "eplb",
+                                   "eplb_shrunk",  "eplb_spread", "eplb_joint"};
+  std::string const name = one.is_in_use ? "in_use" : names[static_cast<std::size_t>(one.kind)];
+  return one.load_exponent == 1 ? name : text(name, "^", one.load_exponent);
 }
 
 inline eplb_options eplb_options_of(planner one, select_planner_options const& options) {
@@ -106,15 +145,20 @@ inline eplb_options eplb_options_of(planner one, select_planner_options const& o
           .anti_affinity_strength = spreads ? strictness::required : strictness::preferred};
 }
 
-/// Balancedness of a candidate in every layer and half of the history.
+/// Samples of a candidate, one per block of steps, half of the history, and layer that has load in
+/// the block and in the other half.
 struct judged_candidate {
   planner_report report = {};
-  /// `[halves, layers]`, without layers that have no load in one of them.
   std::vector<double> balancedness = {};
+  std::vector<double> net = {};  ///< balancedness less the price of the moves
+  std::vector<double> moves = {};
+  bool is_dropped = false;  ///< too far behind to be judged on all steps
+
+  [[nodiscard]] bool is_judged() const { return report.error.empty() && !is_dropped; }
 };
 
 /// Returns the candidates of the options and, after them, those of the caller.
-inline std::vector<judged_candidate> candidates_named(std::vector<planner> const& kinds,
+inline std::vector<judged_candidate> candidates_named(std::vector<named_planner> const& kinds,
                                                       std::vector<std::string> const& more) {
   std::vector<judged_candidate> all(kinds.size() + more.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -123,17 +167,59 @@ inline std::vector<judged_candidate> candidates_named(std::vector<planner> const
   return all;
 }
 
-/// Appends the mean over the steps with load to the balancedness of a candidate: `replay` counts
-/// the other steps as 1. `seen` and `loaded` count the steps in which each layer has load in the
-/// half of the plan and in the other one.
-inline void append_loaded(std::vector<double> const& mean, std::vector<std::int64_t> const& seen,
-                          std::vector<std::int64_t> const& loaded, index_t steps,
-                          std::vector<double>& balancedness) {
+/// Steps of a block in which each layer has load, and in the half that the plan was made from.
+struct loaded_layers {
+  std::vector<std::int64_t> const& seen;
+  std::vector<std::int64_t> const& judged;
+  index_t steps;  ///< of the block
+};
+
+/// Adds samples of a block: `mean` is the balancedness of every layer, in which `replay` counts
+/// steps without load as 1; `moves` those of the plan, or empty.
+inline void add_samples(std::vector<double> const& mean, std::vector<index_t> const& moves,
+                        double move_price, loaded_layers const& loaded, judged_candidate& to) {
   for (std::size_t layer = 0; layer < mean.size(); ++layer) {
-    auto const idle = static_cast<double>(steps - loaded[layer]);
-    if (loaded[layer] > 0 && seen[layer] > 0) {
-      double const sum = add(multiply(mean[layer], static_cast<double>(steps)), -idle);
-      balancedness.push_back(divide(sum, static_cast<double>(loaded[layer])));
+    std::int64_t const busy = loaded.judged[layer];
+    if (busy == 0 || loaded.seen[layer] == 0) {
+      continue;
+    }
+    double const sum = add(multiply(mean[layer], static_cast<double>(loaded.steps)),
+                           -static_cast<double>(loaded.steps - busy));
+    to.balancedness.push_back(divide(sum, static_cast<double>(busy)));
+    to.moves.push_back(moves.empty() ? 0.0 : static_cast<double>(moves[layer]));
+    to.net.push_back(add(to.balancedness.back(), -multiply(move_price, to.moves.back())));
+  }
+  to.report.steps += loaded.steps;
+}
+
+/// Returns the candidate with the largest mean of the net balancedness; none: null.
+inline judged_candidate const* best_of(std::vector<judged_candidate> const& all) {
+  judged_candidate const* best = nullptr;
+  double most = 0;
+  for (judged_candidate const& one : all) {
+    double const mean = mean_difference(one.net, {}).mean;
+    if (one.is_judged() && (best == nullptr || mean > most)) {
+      best = &one;
+      most = mean;
+    }
+  }
+  return best;
+}
+
+/// Returns by how much a candidate is behind the best in the samples that both have.
+inline mean_difference behind(judged_candidate const& best, judged_candidate const& one) {
+  std::vector<double> const common(best.net.begin(), best.net.begin() + std::ssize(one.net));
+  return {common, one.net};
+}
+
+/// Drops candidates that are behind the best by more than 4 standard errors.
+inline void drop_far_behind(std::vector<judged_candidate>& all) {
+  constexpr std::size_t least_samples = 16;
+  judged_candidate const* const best = best_of(all);
+  for (judged_candidate& one : all) {
+    if (best != nullptr && one.is_judged() && one.net.size() >= least_samples) {
+      mean_difference const off = behind(*best, one);
+      one.is_dropped = off.mean > multiply(4.0, off.standard_error);
     }
   }
 }
@@ -141,23 +227,23 @@ inline void append_loaded(std::vector<double> const& mean, std::vector<std::int6
 /// Completes the reports, and returns the first candidate that is within one standard error of the
 /// best; none: -1.
 inline index_t choose_candidate(std::vector<judged_candidate>& all) {
-  judged_candidate const* best = nullptr;
-  for (judged_candidate& one : all) {
-    if (one.report.error.empty()) {
-      one.report.balancedness = mean_difference(one.balancedness, {}).mean;
-      best = best == nullptr || one.report.balancedness > best->report.balancedness ? &one : best;
-    }
-  }
+  judged_candidate const* const best = best_of(all);
   index_t chosen = -1;
   for (std::size_t i = 0; i < all.size(); ++i) {
     judged_candidate& one = all[i];
-    if (one.report.error.empty()) {
-      mean_difference const behind(best->balancedness, one.balancedness);
-      one.report.standard_error = behind.standard_error;
-      // If a single layer differs, both are equal but for rounding.
-      if (chosen < 0 && behind.mean <= multiply(behind.standard_error, 1 + 0x1p-40)) {
-        chosen = static_cast<index_t>(i);
-      }
+    if (!one.report.error.empty()) {
+      continue;
+    }
+    one.report.balancedness = mean_difference(one.balancedness, {}).mean;
+    one.report.moves = mean_difference(one.moves, {}).mean;
+    if (best == nullptr) {
+      continue;
+    }
+    mean_difference const off = behind(*best, one);
+    one.report.standard_error = off.standard_error;
+    // If a single layer differs, both are equal but for rounding.
+    if (chosen < 0 && !one.is_dropped && off.mean <= multiply(off.standard_error, 1 + 0x1p-40)) {
+      chosen = static_cast<index_t>(i);
     }
   }
   return chosen;
@@ -206,35 +292,54 @@ std::vector<std::int64_t> loaded_steps(Context const& context, Loads const& load
   return loaded.read();
 }
 
-/// Plans with every candidate on each half of a history and judges the plan on the other half.
-/// `balancedness_of(i, seen, unseen)` is the balancedness of every layer in unseen steps, under a
-/// plan of candidate i from seen steps.
-template <class Context, class Loads, class Judge>
-void judge_halves(Context const& context, Loads const& load, Judge const& balancedness_of,
+/// Number of blocks in which a half of a history is judged.
+inline index_t judged_blocks(index_t steps) { return std::clamp<index_t>(steps / 64, 1, 4); }
+
+/// Plans with every candidate on each half of a history and judges the plan on the other half,
+/// block by block. `plan(i, half, seen)` makes and keeps the plan of a candidate from the seen
+/// steps of a half; `judge(i, half, block, loaded)` adds samples.
+template <class Context, class Loads, class Plan, class Judge>
+void judge_halves(Context const& context, Loads const& load, Plan const& plan, Judge const& judge,
                   std::vector<judged_candidate>& all) {
   index_t const steps = load.extent(0);
   index_t const middle = steps / 2;
-  auto const first = part_of(load, 0, middle);
-  auto const second = part_of(load, middle, steps - middle);
+  index_t const begin[] = {0, middle, steps};
   if (middle == 0) {
     return;
   }
-  std::vector<std::int64_t> const loaded[] = {loaded_steps(context, first),
-                                              loaded_steps(context, second)};
-  for (index_t half = 0; half < 2; ++half) {
-    auto const& seen = half == 0 ? first : second;
-    auto const& unseen = half == 0 ? second : first;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      planner_report& report = all[i].report;
-      if (!report.error.empty()) {
-        continue;
-      }
+  auto const attempt = [](judged_candidate& one, auto const& f) {
+    if (one.is_judged()) {
       try {
-        append_loaded(balancedness_of(i, seen, unseen), loaded[half], loaded[1 - half],
-                      unseen.extent(0), all[i].balancedness);
+        f();
       } catch (invalid_input const& error) {
-        report.error = error.what();
+        one.report.error = error.what();
       }
+    }
+  };
+  std::vector<std::int64_t> seen[2];
+  for (index_t half = 0; half < 2; ++half) {
+    auto const part = part_of(load, begin[half], begin[half + 1] - begin[half]);
+    seen[half] = loaded_steps(context, part);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      attempt(all[i], [&] { plan(i, half, part); });
+    }
+  }
+  index_t const blocks = judged_blocks(middle);
+  for (index_t block = 0; block < blocks; ++block) {
+    for (index_t half = 0; half < 2; ++half) {
+      index_t const first = begin[1 - half];
+      index_t const count = begin[2 - half] - first;
+      index_t const from = count * block / blocks;
+      auto const part = part_of(load, first + from, count * (block + 1) / blocks - from);
+      std::vector<std::int64_t> const judged = loaded_steps(context, part);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        attempt(all[i], [&] {
+          judge(i, half, part, loaded_layers{seen[half], judged, part.extent(0)});
+        });
+      }
+    }
+    if (block + 1 < blocks) {
+      drop_far_behind(all);
     }
   }
 }
