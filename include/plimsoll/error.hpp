@@ -115,6 +115,8 @@ template <class... Parts>
   auto const append = [&result]<class Part>(Part const& part) {
     if constexpr (std::is_convertible_v<Part const&, std::string_view>) {
       result.append(part);
+    } else if constexpr (std::is_convertible_v<Part const&, std::string>) {
+      result.append(std::string(part));
     } else if constexpr (std::is_floating_point_v<Part>) {
       if (part != part) {
         result.append("NaN");  // to_chars would print its sign, which differs between machines
@@ -134,7 +136,27 @@ template <class... Parts>
   return result;
 }
 
-[[noreturn]] inline void fail(std::string_view function, std::string_view argument,
+/// Name of an argument or of a member of it, such as "options" + ".on" + ".ranks". It is put
+/// together when a message is made, so that a check that finds nothing allocates nothing.
+class argument_name {
+ public:
+  constexpr argument_name(char const* name) : parts_{name} {}
+  constexpr argument_name(std::string_view name) : parts_{name} {}
+  constexpr argument_name(std::string const& name) : parts_{name} {}
+
+  friend constexpr argument_name operator+(argument_name name, std::string_view member) {
+    (name.parts_[1].empty() ? name.parts_[1] : name.parts_[2]) = member;
+    return name;
+  }
+  operator std::string() const {
+    return std::string(parts_[0]).append(parts_[1]).append(parts_[2]);
+  }
+
+ private:
+  std::string_view parts_[3];
+};
+
+[[noreturn]] inline void fail(std::string_view function, argument_name const& argument,
                               std::string_view expected, std::string_view got) {
   throw invalid_input(text(function, ": ", argument, ": expected ", expected, ", got ", got));
 }
@@ -175,7 +197,7 @@ decltype(auto) on_behalf_of(std::string_view system, std::string_view primitive,
 }
 
 /// Throws unless `got` is in [low, high]; `what` names the quantity, such as "ranks".
-inline void expect_between(std::string_view function, std::string_view argument, long long low,
+inline void expect_between(std::string_view function, argument_name const& argument, long long low,
                            long long high, long long got, std::string_view what) {
   if (got < low || got > high) {
     fail(function, argument, text(low, " to ", high, " ", what), text(got));
@@ -183,7 +205,7 @@ inline void expect_between(std::string_view function, std::string_view argument,
 }
 
 /// Throws unless `got` is a number in [low, high].
-inline void expect_number(std::string_view function, std::string_view argument, double low,
+inline void expect_number(std::string_view function, argument_name const& argument, double low,
                           double high, double got) {
   if (!(got >= low && got <= high)) {
     fail(function, argument, text("a number from ", low, " to ", high), text(got));
@@ -191,8 +213,8 @@ inline void expect_number(std::string_view function, std::string_view argument, 
 }
 
 /// Throws unless `got` equals `expected`; `what` names the quantity, such as "layers".
-inline void expect_extent(std::string_view function, std::string_view argument, long long expected,
-                          long long got, std::string_view what) {
+inline void expect_extent(std::string_view function, argument_name const& argument,
+                          long long expected, long long got, std::string_view what) {
   if (got != expected) {
     fail(function, argument, text(expected, " ", what), text(got));
   }

@@ -79,6 +79,9 @@ class resource_ref {
         }) {}
 
   [[nodiscard]] constexpr bool empty() const { return object_ == nullptr; }
+  friend constexpr bool operator==(resource_ref const& a, resource_ref const& b) {
+    return a.object_ == b.object_;
+  }
   [[nodiscard]] void* allocate(stream_t stream, std::size_t bytes, std::size_t alignment) const {
     return allocate_(object_, stream, bytes, alignment);
   }

@@ -8,6 +8,7 @@
 /// already copies it locally.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,21 @@ struct migration_plan : placement<P, Context> {
 };
 
 inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// @brief Returns the balancedness that a move must gain to pay for itself until the next decision,
+/// for `migration_options::move_price` and `select_planner_options::move_price`.
+///
+/// A layer whose balancedness rises by g takes at least g * layer_seconds less in every step. A
+/// move that loses expert_bytes * seconds_per_byte seconds pays if the steps save as much.
+///
+/// @return the price, at most 1, which no move gains
+/// @throws invalid_input for values that are not above 0
+inline double price_of_move(move_cost const& of) {
+  detail::expect_move_cost("price_of_move", of);
+  double const lost = static_cast<double>(of.expert_bytes) * of.seconds_per_byte;
+  double const price = lost / (of.layer_seconds * static_cast<double>(of.steps));
+  return price < 1 ? price : 1.0;
+}
 
 /// @brief Counts the slots that change from one placement to another.
 ///
@@ -275,6 +291,72 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
   auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
   return plan_within(policy, detail::as_tensor(load), from, to, where, options);
 }
+
+/// @brief Plans one layer after the other as `plan_within`, without allocating: for the thread of
+/// an engine that plans while the GPU computes.
+///
+/// Every call has the budget of the options; a budget for all layers needs `plan_within`, which
+/// sees them together. `plan_within` also averages gains on unseen steps over layers; one layer
+/// alone proves less, so that noise moves more. With `migration_candidates::one_bonus` a call
+/// compares one plan with the placement in use.
+///
+/// The object keeps the memory of its temporaries. The constructor rehearses a call, so that calls
+/// with at least two steps allocate nothing. With one step the number of plans compared depends on
+/// the loads, and memory grows to the most that any call needed. One object serves one thread at a
+/// time.
+///
+/// Source: this library.
+class layer_planner {
+ public:
+  /// @param layer the placement in use of one layer, such as `placement.of_layer(0)`, in host
+  ///   memory; its numbers of experts, slots and ranks are those of all calls
+  /// @param steps most steps of a call, at least 1
+  /// @param where ranks and constraints of one layer, as for `plan_within`; their arrays must
+  ///   outlive the object, and each call reads them anew
+  /// @param options the budget, the split, and the candidates
+  /// @param policy `seq`, or `seq(resource)`: where the object takes its memory from
+  /// @throws invalid_input as `plan_within`
+  /// @workspace keeps what `plan_within` takes for one layer, from the policy
+  layer_planner(placement_ref const& layer, index_t steps, placement_options const& where = {},
+                migration_options const& options = {}, seq_policy const& policy = seq)
+      : kept_("layer_planner", layer, steps, where, options, policy.memory) {}
+
+  /// @brief Plans a layer.
+  /// @param loads `[steps, experts]`, as for `plan_within`, with at most as many steps as the
+  ///   constructor was given
+  /// @param from the placement in use of one layer
+  /// @param[out] physical_to_logical `[slots]` int32 or int64
+  /// @param[out] replica_count `[experts]` int32 or int64: slots of live ranks
+  /// @return as `plan_within`
+  /// @throws invalid_input as `plan_within`; the layer is 0 in its message
+  /// @complexity as `plan_within`
+  /// @workspace none
+  /// @determinism the same bits as `plan_within` of one layer
+  template <class Loads, class Map, class Counts>
+  migration_report plan(Loads const& loads, placement_ref const& from, Map&& physical_to_logical,
+                        Counts&& replica_count) {
+    return plan_layer(loads, from, nullptr, physical_to_logical, replica_count);
+  }
+  /// @overload With a new placement `to` of the layer, which is one of the candidates `all`.
+  template <class Loads, class Map, class Counts>
+  migration_report plan(Loads const& loads, placement_ref const& from, placement_ref const& to,
+                        Map&& physical_to_logical, Counts&& replica_count) {
+    return plan_layer(loads, from, &to, physical_to_logical, replica_count);
+  }
+
+ private:
+  template <class Loads, class Map, class Counts>
+  migration_report plan_layer(Loads const& loads, placement_ref const& from,
+                              placement_ref const* to, Map& physical_to_logical,
+                              Counts& replica_count) {
+    auto const load = PLIMSOLL_LOADS(2, "layer_planner::plan", loads, "[steps, experts]");
+    auto const map = PLIMSOLL_OUTPUT_IDS(1, "layer_planner::plan", physical_to_logical, "[slots]");
+    auto const counts = PLIMSOLL_OUTPUT_IDS(1, "layer_planner::plan", replica_count, "[experts]");
+    return kept_.plan("layer_planner::plan", load, from, to, map, counts);
+  }
+
+  detail::kept_layer_planner kept_;
+};
 
 /// @brief Lists the weights that must be transferred from one placement to another, in rounds.
 ///

@@ -56,6 +56,12 @@ struct alignment_report {
 /// Limit that is not a limit.
 inline constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
+/// Plans that `plan_within` compares with the placement in use.
+enum class migration_candidates : std::int32_t {
+  all,  ///< plans of `flow_placement` with seven bonuses, single changes, and the new placement
+  one_bonus  ///< the plan of `flow_placement` with `keep_bonus`
+};
+
 /// Options of `plan_within`.
 struct migration_options {
   /// Split of an expert's tokens among its copies, under which plans are judged: `even`, or
@@ -77,6 +83,24 @@ struct migration_options {
   /// and judged on the other, and nothing moves that does not gain there. `false`: plans are
   /// judged on the steps that they were made from.
   bool validate = true;
+  /// Plans to compare. `one_bonus` takes a tenth of the time of `all`, knows no node lists and no
+  /// required anti-affinity of nodes, and moves nothing in a layer whose plan exceeds the budget.
+  migration_candidates candidates = migration_candidates::all;
+  /// With `one_bonus`: preference for the placement in use, as in `flow_placement`.
+  double keep_bonus = 0.8;
+};
+
+/// Times that tell what a move must gain, for `price_of_move`; all above 0.
+struct move_cost {
+  /// Bytes of the weights of one expert in one layer.
+  std::int64_t expert_bytes = 1;
+  /// Seconds that serving loses for each byte that moves: the inverse of the bandwidth if steps
+  /// wait for the transfer, less if transfers run beside them.
+  double seconds_per_byte = 0;
+  /// Seconds that the experts of one layer take in one step.
+  double layer_seconds = 0;
+  /// Steps until the next decision.
+  std::int64_t steps = 0;
 };
 
 /// Plan of one layer within a budget. Means are over the steps in which the layer has load;

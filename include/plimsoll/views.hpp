@@ -174,7 +174,7 @@ inline constexpr bool is_generated<generated<F, Rank>> = true;
 
 /// Throws if a view has elements and a null pointer.
 template <class T, int Rank>
-constexpr void expect_elements(std::string_view function, std::string_view argument,
+constexpr void expect_elements(std::string_view function, argument_name const& argument,
                                array_ref<T, Rank> const& view) {
   bool any = true;
   for (index_t const extent : view.extents) {
@@ -188,7 +188,7 @@ constexpr void expect_elements(std::string_view function, std::string_view argum
 /// Returns whether an optional array is given, which a pointer says; throws if an array with
 /// elements has a null pointer.
 template <class T, int Rank>
-constexpr bool is_given(std::string_view function, std::string_view argument,
+constexpr bool is_given(std::string_view function, argument_name const& argument,
                         array_ref<T, Rank> const& view) {
   expect_elements(function, argument, view);
   return view.data != nullptr;

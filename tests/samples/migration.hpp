@@ -44,6 +44,25 @@ void sample_migration(Run& run) {
                                  {.on = {.ranks = 2}}, {});
   });
   run.expect(within.physical_to_logical.view(), {0, 1, 0, 1});
+  auto planner = run.call("layer_planner", [&] {
+    return plimsoll::layer_planner(placement("layer", placement_parts::map_and_offsets), 1,
+                                   {.on = run.ranks("where.on", 2, given)});
+  });
+  auto const row = run.array(ints{9, 9, 9, 9}, 4);
+  auto const row_copies = run.array(ints{9, 9}, 2);
+  run.of_step("layer_planner::plan", [&] {
+    planner.plan(run.in("loads", loads), from(), to(), run("physical_to_logical", row),
+                 run("replica_count", row_copies));
+  });
+  run.expect(row, {0, 1, 0, 1});
+  run.of_step("layer_planner::plan", [&] {
+    planner.plan(run.in("loads", loads), from(), run("physical_to_logical", row),
+                 run("replica_count", row_copies));
+  });
+  run.expect(row_copies, {2, 2});
+  run.expect(plimsoll::price_of_move(
+                 {.expert_bytes = 1, .seconds_per_byte = 1, .layer_seconds = 1, .steps = 2}),
+             0.5);
   auto const moves = run.call("transfers", [&] {
     return plimsoll::transfers(
         run.policy, from(), to(),

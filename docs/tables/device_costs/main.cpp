@@ -135,21 +135,28 @@ void measure_plan_within() {
   constexpr index_t layers = 58;
   constexpr index_t experts = 256;
   constexpr index_t slots = 320;
-  std::vector<std::int32_t> const steps = drifting_loads(2, layers, experts);
-  matrix_ref<std::int32_t const> const loads[2] = {
-      {steps.data(), layers, experts}, {steps.data() + layers * experts, layers, experts}};
-  auto const from = plimsoll::eplb(plimsoll::seq, loads[0], slots, {.on = {.ranks = 64}});
-  auto const to = plimsoll::eplb(plimsoll::seq, loads[1], slots, {.on = {.ranks = 64}});
+  constexpr index_t window = 8;
+  std::vector<std::int32_t> const steps = drifting_loads(window + 1, layers, experts);
+  auto const plan_of = [&](index_t step) {
+    return plimsoll::eplb(
+        plimsoll::seq,
+        matrix_ref<std::int32_t const>(steps.data() + step * layers * experts, layers, experts),
+        slots, {.on = {.ranks = 64}});
+  };
+  auto const from = plan_of(0);
+  auto const to = plan_of(window);
+  plimsoll::tensor_ref<std::int32_t const> const loads(steps.data() + layers * experts, window,
+                                                       layers, experts);
   for (auto const split : {plimsoll::split_rule::even, plimsoll::split_rule::optimal}) {
     bool const is_even = split == plimsoll::split_rule::even;
     std::vector<std::int32_t> map(layers * slots);
     std::vector<std::int32_t> counts(layers * experts);
     measured& m =
         all.emplace_back(is_even ? "plan_within, even split" : "plan_within, optimal split");
-    m.is_listed = false;  // nine times the launches of align, which has rows
     m.arguments = bytes_of(steps, map, counts);
-    plimsoll::plan_within(counting_policy{&m.costs}, loads[1], from.ref(), to.ref(), {},
-                          {.split = split}, rows_of(map, slots), rows_of(counts, experts));
+    plimsoll::plan_within(counting_policy{&m.costs}, loads, from.ref(), to.ref(), {},
+                          {.split = split, .max_moves = layers * slots / 10}, rows_of(map, slots),
+                          rows_of(counts, experts));
   }
 }
 

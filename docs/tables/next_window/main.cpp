@@ -21,6 +21,7 @@
 #include <plimsoll/migration.hpp>
 #include <plimsoll/replay.hpp>
 #include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/systems/select_planner.hpp>
 
 #include "../domain_changes.hpp"
 
@@ -88,6 +89,12 @@ std::vector<rule> rules(index_t ranks, index_t layers, index_t experts) {
   all.push_back({"`flow_placement`, `align`", [=](view const& w, placement_ref const& in_use) {
                    return aligned(in_use, flow_of(w, ranks));
                  }});
+  all.push_back(
+      {"`select_planner`, the plan in use first", [=](view const& w, placement_ref const& in_use) {
+         return plimsoll::select_planner(
+             seq, w, w.extent(2) + ranks,
+             {.on = {.ranks = ranks}, .flow_exponents = {0.9, 0.8, 0.7, 0.6}, .in_use = in_use});
+       }});
   for (int const percent : {2, 5, 10, 20}) {
     plimsoll::migration_options const budget{
         .split = split_rule::optimal, .max_moves = layers * (experts + ranks) * percent / 100};

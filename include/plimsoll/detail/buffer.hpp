@@ -4,14 +4,51 @@
 #pragma once
 
 #include <cstddef>
+#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Allocator of lists on the host. An empty resource means operator new.
+template <class T>
+struct list_allocator {
+  using value_type = T;
+  using propagate_on_container_move_assignment = std::true_type;
+  using propagate_on_container_swap = std::true_type;
+
+  resource_ref memory = {};
+
+  list_allocator() = default;
+  list_allocator(resource_ref from) : memory(from) {}
+  template <class U>
+  list_allocator(list_allocator<U> const& other) : memory(other.memory) {}
+
+  [[nodiscard]] T* allocate(std::size_t n) const {
+    void* const taken = memory.empty() ? ::operator new(n * sizeof(T))
+                                       : memory.allocate(nullptr, n * sizeof(T), alignof(T));
+    return static_cast<T*>(taken);
+  }
+  void deallocate(T* from, std::size_t n) const {
+    if (memory.empty()) {
+      ::operator delete(from);
+    } else {
+      memory.deallocate(nullptr, from, n * sizeof(T), alignof(T));
+    }
+  }
+  friend bool operator==(list_allocator const& a, list_allocator const& b) {
+    return a.memory == b.memory;
+  }
+};
+
+/// List on the host, in memory of its own or of a resource.
+template <class T>
+using host_list = std::vector<T, list_allocator<T>>;
 
 /// Memory operations of a context: allocate, deallocate, from_host, to_host, zero, synchronize.
 /// `from_host` returns when the source may be freed. Specialized in host/memory.hpp and
@@ -32,7 +69,8 @@ class buffer {
     }
   }
   /// Allocates an array and copies `elements` from the host.
-  buffer(Context const& context, std::vector<T> const& elements)
+  template <class Allocator>
+  buffer(Context const& context, std::vector<T, Allocator> const& elements)
       : buffer(context, static_cast<index_t>(elements.size())) {
     assign(elements.data());
   }
@@ -67,12 +105,21 @@ class buffer {
   /// Waits for the context's work so far and returns the elements.
   [[nodiscard]] std::vector<T> read() const {
     std::vector<T> result(static_cast<std::size_t>(size_));
-    memory_of<Context>::to_host(context_, data_, result.data(), bytes());
+    read_to(result.data());
+    return result;
+  }
+  [[nodiscard]] host_list<T> read(resource_ref memory) const {
+    host_list<T> result(static_cast<std::size_t>(size_), memory);
+    read_to(result.data());
     return result;
   }
 
  private:
   static constexpr std::size_t alignment = 64;
+
+  void read_to(T* elements) const {
+    memory_of<Context>::to_host(context_, data_, elements, bytes());
+  }
 
   Context context_{};
   index_t size_ = 0;

@@ -57,6 +57,22 @@ struct refused_value {
   }
 };
 
+/// Throws the first fault of the reports of all steps of a call, each with one report per layer, by
+/// `throw_fault`.
+template <class Reports, class Throw>
+void expect_sound(std::string_view function, Reports const& reports, index_t layers,
+                  Throw const& throw_fault) {
+  index_t number = 0;
+  for (problem_report const& report : reports) {
+    if (report.refused) {
+      refused_value const value{function, report, number % layers};
+      throw_fault(value);
+      value.fail("problem", "a known fault", value.got());
+    }
+    ++number;
+  }
+}
+
 /// Waits for the reports of all steps of a call, each with one report per layer. Throws the first
 /// fault by `throw_fault`, else returns the certificates in order.
 template <class Context, class Throw>
@@ -65,13 +81,9 @@ std::vector<certificate> collect(std::string_view function,
                                  Throw const& throw_fault) {
   std::vector<certificate> certificates;
   certificates.reserve(static_cast<std::size_t>(reports.size()));
-  for (problem_report const& report : reports.read()) {
-    if (report.refused) {
-      refused_value const value{function, report,
-                                static_cast<index_t>(certificates.size()) % layers};
-      throw_fault(value);
-      value.fail("problem", "a known fault", value.got());
-    }
+  std::vector<problem_report> const found = reports.read();
+  expect_sound(function, found, layers, throw_fault);
+  for (problem_report const& report : found) {
     certificates.push_back(report.result);
   }
   return certificates;

@@ -49,37 +49,53 @@ void copy_rows(Context const& context, matrix_ref<T const> from,
   launch(context, from.extent(0), copy_rows_body<T>{from, to});
 }
 
-/// Waits for the context's work so far and returns the elements of a matrix, row by row.
+/// Waits for the context's work so far and copies the elements of a matrix, row by row.
 template <class Context, class T>
-std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
+void rows_to_host(Context const& context, matrix_ref<T> matrix, std::remove_const_t<T>* to) {
   using value = std::remove_const_t<T>;
   using memory = memory_of<Context>;
   index_t const rows = matrix.extent(0);
   index_t const columns = matrix.extent(1);
   std::size_t const row_bytes = static_cast<std::size_t>(columns) * sizeof(value);
-  std::vector<value> result(static_cast<std::size_t>(rows * columns));
   bool const contiguous =
       (columns < 2 || matrix.stride(1) == 1) && (rows < 2 || matrix.stride(0) == columns);
-  if (contiguous || result.empty()) {
-    memory::to_host(context, matrix.data, result.data(), result.size() * sizeof(value));
-    return result;
+  if (contiguous || rows * columns == 0) {
+    memory::to_host(context, matrix.data, to, static_cast<std::size_t>(rows) * row_bytes);
+    return;
   }
   if (std::size_t const pitch = row_pitch(matrix); pitch > 0) {
-    memory::rows_to_host(context, matrix.data, pitch, result.data(), row_bytes,
+    memory::rows_to_host(context, matrix.data, pitch, to, row_bytes,
                          static_cast<std::size_t>(rows));
-    return result;
+    return;
   }
   buffer<value, Context> const copy(context, rows * columns);
   launch(context, rows, copy_rows_body<value>{matrix, {copy.data(), rows, columns}});
-  return copy.read();
+  memory::to_host(context, copy.data(), to, copy.bytes());
+}
+
+/// Waits for the context's work so far and returns the elements of a matrix, row by row.
+template <class Context, class T>
+std::vector<std::remove_const_t<T>> rows_on_host(Context const& context, matrix_ref<T> matrix) {
+  std::vector<std::remove_const_t<T>> result(
+      static_cast<std::size_t>(matrix.extent(0) * matrix.extent(1)));
+  rows_to_host(context, matrix, result.data());
+  return result;
+}
+
+/// Waits for the context's work so far and copies the elements of a vector.
+template <class Context, class T>
+void copy_to_host(Context const& context, vector_ref<T> const& vector, std::remove_const_t<T>* to) {
+  matrix_ref<T> column(vector.data, vector.extent(0), 1);
+  column.strides[0] = vector.stride(0);
+  rows_to_host(context, column, to);
 }
 
 /// Waits for the context's work so far and returns the elements of a vector.
 template <class Context, class T>
 std::vector<std::remove_const_t<T>> on_host(Context const& context, vector_ref<T> const& vector) {
-  matrix_ref<T> column(vector.data, vector.extent(0), 1);
-  column.strides[0] = vector.stride(0);
-  return rows_on_host(context, column);
+  std::vector<std::remove_const_t<T>> result(static_cast<std::size_t>(vector.extent(0)));
+  copy_to_host(context, vector, result.data());
+  return result;
 }
 
 }}}  // namespace plimsoll::detail

@@ -153,10 +153,8 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
     }
     return made;
   };
-  std::vector<made_plan> plans[2];
-  for (auto& of_half : plans) {
-    of_half.resize(all.size());
-  }
+  std::vector<made_plan> plans[] = {std::vector<made_plan>(all.size()),
+                                    std::vector<made_plan>(all.size())};  // of each half
   detail::judge_halves(
       context, load,
       [&](std::size_t i, index_t half, auto const& seen) { plans[half][i] = sound_plan(i, seen); },

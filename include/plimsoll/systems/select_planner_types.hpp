@@ -65,12 +65,12 @@ struct planner_report {
   double balancedness = 0;
   /// Standard error of the mean by which it is below the best candidate.
   double standard_error = 0;
+  /// Message of the error that the candidate threw. Empty: none.
+  std::string error = {};
   /// Moves of a layer from the plan in use, the mean over layers and plans judged; 0 without one.
   double moves = 0;
   /// Number of steps on which its plans were judged.
   index_t steps = 0;
-  /// Message of the error that the candidate threw. Empty: none.
-  std::string error = {};
 };
 
 }}  // namespace plimsoll

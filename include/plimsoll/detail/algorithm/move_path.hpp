@@ -9,6 +9,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/placement.hpp>
+#include <plimsoll/detail/algorithm/placement_maps.hpp>
 #include <plimsoll/detail/algorithm/refinement.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/common/packing.hpp>
@@ -50,8 +51,9 @@ struct move_path_arrays {
   std::int32_t* map;      ///< `[slots]` the plan
   std::int32_t* next;     ///< `[slots]` list of the slots of an expert
   std::int32_t* first;    ///< `[experts]` its first slot
+  linked_slots links;     ///< of which the two are parts
   std::int32_t* settled;  ///< `[slots]` whether an expert arrived in the slot
-  std::uint64_t* home;    ///< `[experts, words]` ranks that hold the expert in the given plan
+  std::uint64_t* seen;    ///< `[experts, words]` ranks that hold the expert, or did
   double* share;          ///< `[slots]` load of a slot
   double* next_share;     ///< `[experts]` share of a copy of the expert if it gets one more
   double* carried;        ///< `[ranks]` load of each rank
@@ -64,9 +66,10 @@ struct move_path_arrays {
     move_path_arrays result{};
     memory.take(result.map, slots);
     memory.take(result.next, slots);
-    memory.take(result.first, experts);
+    result.links = linked_slots::in(memory, experts, result.next);
+    result.first = result.links.first;
     memory.take(result.settled, slots);
-    memory.take(result.home, experts * words(ranks));
+    memory.take(result.seen, experts * words(ranks));
     memory.take(result.share, slots);
     memory.take(result.next_share, experts);
     memory.take(result.carried, ranks);
@@ -178,17 +181,9 @@ class move_path : placed_cell<Team> {
       a.settled[s] = 0;
       a.share[s] = 0;
     });
-    team_.for_each(experts_, [=](index_t e) { a.first[e] = -1; });
-    team_.single([=, n = slots_] {
-      for (index_t s = n; s-- > 0;) {
-        if (a.map[s] >= 0) {
-          a.next[s] = a.first[a.map[s]];
-          a.first[a.map[s]] = static_cast<std::int32_t>(s);
-        }
-      }
-    });
+    a.links.link(team_, a.map, slots_, experts_);
     team_.for_each(experts_, [=](index_t e) {
-      std::uint64_t* const row = a.home + e * words;
+      std::uint64_t* const row = a.seen + e * words;
       for (index_t w = 0; w < words; ++w) {
         row[w] = 0;
       }
@@ -225,24 +220,42 @@ class move_path : placed_cell<Team> {
         team_.argmin(p_.at.ranks, [this](index_t r) { return cost(r, a_.carried[r]); });
     index_t const begin = p_.begin(idlest.index);
     double const known = team_.max(p_.end(idlest.index) - begin, [this, begin](index_t i) {
-      return best_into(begin + i, 0).gain;
+      return best_into(begin + i, 0, all_of_busiest()).gain;
     });
-    auto const into =
-        team_.argmax(slots_, [this, known](index_t slot) { return best_into(slot, known).gain; });
-    change best = best_into(into.index, known);
+    index_t const width = part_count();
+    auto const into = team_.argmax(slots_ * width, [this, known, width](index_t i) {
+      return best_into(i / width, known, part_of_busiest(i % width)).gain;
+    });
+    change best = best_into(into.index / width, known, part_of_busiest(into.index % width));
     if (!rule_.keeps_counts && !is_optimal()) {
-      auto const made = team_.argmax(
-          experts_, [this, gain = best.gain](index_t e) { return best_copy_of(e, gain).gain; });
+      auto const made = team_.argmax(experts_ * width, [this, gain = best.gain, width](index_t i) {
+        return best_copy_of(i / width, gain, part_of_busiest(i % width)).gain;
+      });
       if (made.key > best.gain) {
-        best = best_copy_of(made.index, best.gain);
+        best = best_copy_of(made.index / width, best.gain, part_of_busiest(made.index % width));
       }
     }
     return best;
   }
 
-  /// Returns the best change that fills a slot of another rank from the most loaded rank, if it
-  /// gains at least `known`.
-  PLIMSOLL_HD change best_into(index_t to, double known) const {
+  /// Slots of the most loaded rank. The threads of a parallel team look at one each.
+  struct slot_range {
+    index_t begin;
+    index_t end;
+  };
+  PLIMSOLL_HD slot_range all_of_busiest() const { return {p_.begin(busiest_), p_.end(busiest_)}; }
+  PLIMSOLL_HD index_t part_count() const {
+    return Team::is_serial ? 1 : p_.end(busiest_) - p_.begin(busiest_);
+  }
+  PLIMSOLL_HD slot_range part_of_busiest(index_t part) const {
+    index_t const at = p_.begin(busiest_) + part;
+    return Team::is_serial ? all_of_busiest() : slot_range{at, at + 1};
+  }
+
+  /// Returns the best change that fills a slot of another rank from slots of the most loaded rank,
+  /// if it gains at least `known`.
+  PLIMSOLL_NOINLINE PLIMSOLL_HD change best_into(index_t to, double known,
+                                                 slot_range const& busiest) const {
     change best;
     index_t const q = rank_of_[to];
     if (q < 0 || q == busiest_ || a_.settled[to] != 0) {
@@ -252,7 +265,7 @@ class move_path : placed_cell<Team> {
     bool const is_free = !rule_.keeps_counts && (old < 0 || counts_[old] > 1);
     double const given = a_.share[to];
     std::int32_t const heir = is_free && is_optimal() && old >= 0 ? heir_of(to) : std::int32_t{-1};
-    for (index_t from = p_.begin(busiest_); from < p_.end(busiest_); ++from) {
+    for (index_t from = busiest.begin; from < busiest.end; ++from) {
       std::int32_t const e = a_.map[from];
       if (e < 0 || e == old) {
         continue;
@@ -267,7 +280,11 @@ class move_path : placed_cell<Team> {
         double const gain = gain_of_swap(q, by, moves);
         if (gain > best.gain && may_arrive(e, q, from) &&
             (old < 0 || may_arrive(old, busiest_, to))) {
-          best = {gain, change_kind::swap, moves, e, static_cast<std::int32_t>(from),
+          best = {gain,
+                  change_kind::swap,
+                  moves,
+                  e,
+                  static_cast<std::int32_t>(from),
                   static_cast<std::int32_t>(to)};
         }
       }
@@ -277,10 +294,11 @@ class move_path : placed_cell<Team> {
 
   /// Returns the best change that gives the most loaded rank a copy of the expert instead of a
   /// replica of which there are others, if it gains at least `known`.
-  PLIMSOLL_HD change best_copy_of(index_t expert, double known) const {
+  PLIMSOLL_NOINLINE PLIMSOLL_HD change best_copy_of(index_t expert, double known,
+                                                    slot_range const& busiest) const {
     change best;
     auto const e = static_cast<std::int32_t>(expert);
-    for (index_t to = p_.begin(busiest_); to < p_.end(busiest_); ++to) {
+    for (index_t to = busiest.begin; to < busiest.end; ++to) {
       std::int32_t const old = a_.map[to];
       // It must carry less afterwards.
       if (old >= 0 && a_.settled[to] == 0 && counts_[old] > 1 && a_.share[to] > a_.next_share[e] &&
@@ -294,21 +312,24 @@ class move_path : placed_cell<Team> {
   /// Returns whether an expert may arrive on a rank while its replica in slot `leaving` goes; -1:
   /// none goes. It does not return to a rank that it left.
   PLIMSOLL_HD bool may_arrive(std::int32_t e, index_t rank, index_t leaving) const {
-    if ((a_.home[e * words_ + rank / 64] >> rank % 64 & 1) != 0 ||
-        (leaving < 0 && counts_[e] >= rank_limit)) {
+    if (was_seen_on(e, rank) || (leaving < 0 && counts_[e] >= rank_limit)) {
       return false;
     }
     bool const nodes = p_.rule.apart == anti_affinity::node;
     bool const stays = p_.where.node_experts.data != nullptr;
     index_t const node = nodes || stays ? p_.where.node_of(rank) : 0;
-    for (std::int32_t s = a_.first[e]; s >= 0; s = a_.next[s]) {
+    for (std::int32_t s = nodes || stays ? a_.first[e] : -1; s >= 0; s = a_.next[s]) {
       index_t const r = rank_of_[s];
-      if (r == rank || (nodes && s != leaving && p_.where.node_of(r) == node) ||
+      if ((nodes && s != leaving && p_.where.node_of(r) == node) ||
           (stays && p_.where.node_of(r) != node)) {
         return false;
       }
     }
     return true;
+  }
+  /// Returns whether a rank holds the expert, or did.
+  PLIMSOLL_HD bool was_seen_on(std::int32_t e, index_t rank) const {
+    return (a_.seen[e * words_ + rank / 64] >> rank % 64 & 1) != 0;
   }
 
   /// Replaces `best` if a copy of the expert in slot `to` gains more per move.
@@ -338,8 +359,8 @@ class move_path : placed_cell<Team> {
     double gain = 0;
     if (is_optimal()) {
       double const passed = passed_to(q, left, from, a_.carried[busiest_]);
-      gain = add(relief(q, add(left, passed)),
-                 relief(busiest_, add(a_.carried[busiest_], -passed)));
+      gain =
+          add(relief(q, add(left, passed)), relief(busiest_, add(a_.carried[busiest_], -passed)));
       if (heir >= 0 && rank_of_[heir] != q && rank_of_[heir] != busiest_) {
         gain = add(gain, relief(rank_of_[heir], add(a_.carried[rank_of_[heir]], a_.share[to])));
       }
@@ -353,12 +374,14 @@ class move_path : placed_cell<Team> {
       double const more = old < 0 ? 0.0 : add(weight_of(old, counts_[old] - 1), -a_.share[to]);
       for (std::int32_t s = old < 0 ? -1 : a_.first[old]; s >= 0; s = a_.next[s]) {
         index_t const r = rank_of_[s];
-        if (r != q && first_on(e, r) < 0 && first_on(old, r) == s) {
+        if (r != q && !was_seen_on(e, r)) {
           gain = add(gain, relief(r, add(a_.carried[r], more)));
         }
       }
     }
-    return add(gain, multiply(excess(peak_), 0x1p-30));  // more than rounding can take
+    // What rounding can take is a part of the peak times the excess of a rank.
+    double const above = maximum{}(add(peak_, -mean_), 0.0);
+    return add(gain, multiply(multiply(above, peak_), 0x1p-40));
   }
   /// Returns the gain per move of a swap by which load `by` leaves the most loaded rank for rank
   /// `q`; 0 if it is not allowed.
@@ -562,6 +585,7 @@ class move_path : placed_cell<Team> {
     if (e >= 0) {
       a_.next[slot] = a_.first[e];
       a_.first[e] = slot;
+      a_.seen[e * words_ + rank_of_[slot] / 64] |= std::uint64_t{1} << rank_of_[slot] % 64;
     }
   }
 
@@ -570,16 +594,14 @@ class move_path : placed_cell<Team> {
   /// Divides the load of every expert with several copies so that their ranks cost the same, in the
   /// order of experts, `sweeps` times.
   PLIMSOLL_NOINLINE PLIMSOLL_HD void even_out(int sweeps) {
-    team_.single([=, this] {
-      PLIMSOLL_NO_UNROLL
-      for (int sweep = 0; sweep < sweeps; ++sweep) {
-        for (index_t e = 0; e < experts_; ++e) {
-          if (counts_[e] > 1) {
-            pour(static_cast<std::int32_t>(e));
-          }
+    PLIMSOLL_NO_UNROLL
+    for (int sweep = 0; sweep < sweeps; ++sweep) {
+      for (index_t e = 0; e < experts_; ++e) {
+        if (counts_[e] > 1) {
+          team_.single([=, this] { pour(static_cast<std::int32_t>(e)); });
         }
       }
-    });
+    }
   }
   /// Water-filling of one expert's load. Of several copies on a rank one gets all.
   PLIMSOLL_HD void pour(std::int32_t e) const {

@@ -205,11 +205,28 @@ struct padded_source {
 
 // ----- from a slot map to an expert's slots ------------------------------------------------------
 
+/// Working memory of `link_slots`: what the slots of a window become.
+struct link_window {
+  static constexpr index_t size = 32;
+
+  std::int32_t* next;     ///< `[size]`
+  std::int32_t* heading;  ///< `[size]`: expert whose list begins with the slot; -1: none does
+
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static link_window in(Memory& memory) {
+    link_window result{};
+    memory.take(result.next, size);
+    memory.take(result.heading, size);
+    return result;
+  }
+};
+
 /// Linked lists of every expert's slots in rising order: first[e], next[first[e]], ..., -1.
 struct linked_slots {
   std::int32_t* first;   ///< `[experts]`
   std::int32_t* copies;  ///< `[experts + 1]`
   std::int32_t* next;    ///< `[slots]`; -1 at an empty slot too
+  link_window window;
 
   /// Takes the arrays of experts. `next` is an array of the caller's.
   template <class Memory>
@@ -219,10 +236,70 @@ struct linked_slots {
     memory.take(result.first, experts);
     memory.take(result.copies, experts + 1);
     result.next = next;
+    result.window = link_window::in(memory);
     return result;
   }
   PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts) {
     return bytes_taken_by<linked_slots>(experts);
+  }
+
+  /// Links the slots of every expert, and counts them. `owner` may be `next`.
+  template <class Team>
+  PLIMSOLL_HD void link(Team& team, std::int32_t const* owner, index_t slots,
+                        index_t experts) const {
+    linked_slots const of = *this;
+    team.for_each(experts, [=](index_t e) {
+      of.first[e] = -1;
+      of.copies[e] = 0;
+    });
+    if constexpr (Team::is_serial) {
+      for (index_t s = slots; s-- > 0;) {
+        std::int32_t const e = owner[s];
+        of.next[s] = e < 0 ? -1 : of.first[e];
+        if (e >= 0) {
+          of.first[e] = static_cast<std::int32_t>(s);
+          ++of.copies[e];
+        }
+      }
+    } else {
+      index_t const windows = (slots + link_window::size - 1) / link_window::size;
+      for (index_t i = windows; i-- > 0;) {
+        of.link_window_of(team, owner, i * link_window::size, slots);
+      }
+    }
+  }
+
+ private:
+  /// Links the slots from `begin` on to those after them, whose lists are complete.
+  template <class Team>
+  PLIMSOLL_HD void link_window_of(Team& team, std::int32_t const* owner, index_t begin,
+                                  index_t slots) const {
+    linked_slots const of = *this;
+    index_t const size = minimum{}(link_window::size, slots - begin);
+    team.for_each(size, [=](index_t i) {
+      std::int32_t const e = owner[begin + i];
+      std::int32_t following = -1;
+      std::int32_t alike = 0;
+      bool is_first = e >= 0;
+      PLIMSOLL_NO_UNROLL
+      for (index_t j = size; j-- > 0;) {
+        bool const is_alike = e >= 0 && owner[begin + j] == e;
+        alike += is_alike ? 1 : 0;
+        following = is_alike && j > i ? static_cast<std::int32_t>(begin + j) : following;
+        is_first = is_first && !(is_alike && j < i);
+      }
+      of.window.next[i] = e >= 0 && following < 0 ? of.first[e] : following;
+      of.window.heading[i] = is_first ? e : -1;
+      if (is_first) {
+        of.copies[e] += alike;
+      }
+    });
+    team.for_each(size, [=](index_t i) {
+      of.next[begin + i] = of.window.next[i];
+      if (of.window.heading[i] >= 0) {
+        of.first[of.window.heading[i]] = static_cast<std::int32_t>(begin + i);
+      }
+    });
   }
 };
 
@@ -231,22 +308,7 @@ template <class Team>
 PLIMSOLL_HD linked_slots link_slots(Team& team, scratch& memory, std::int32_t* owner, index_t slots,
                                     index_t experts) {
   auto const of = linked_slots::in(memory, experts, owner);
-  auto* const first = of.first;
-  auto* const copies = of.copies;
-  team.for_each(experts, [=](index_t e) {
-    first[e] = -1;
-    copies[e] = 0;
-  });
-  team.single([=] {
-    for (index_t s = slots; s-- > 0;) {
-      std::int32_t const e = owner[s];
-      if (e >= 0) {
-        owner[s] = first[e];
-        first[e] = static_cast<std::int32_t>(s);
-        ++copies[e];
-      }
-    }
-  });
+  of.link(team, owner, slots, experts);
   return of;
 }
 

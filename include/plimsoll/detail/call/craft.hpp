@@ -58,7 +58,7 @@ inline void expect_budget(std::string_view name, craft_options const& options) {
                  "replicas (-1: automatic)");
 }
 
-inline void expect_replica_counts(std::string_view name, std::string const& argument,
+inline void expect_replica_counts(std::string_view name, argument_name const& argument,
                                   std::vector<std::int32_t> const& counts) {
   std::int32_t least = 1;
   for (std::int32_t const count : counts) {

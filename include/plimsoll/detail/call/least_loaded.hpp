@@ -239,7 +239,7 @@ struct spill_check {
   least_loaded_options const& options;
   std::vector<std::vector<std::int32_t>> homes;
   std::vector<std::int64_t> loads;
-  std::vector<double> speeds;
+  host_list<double> speeds;
   std::vector<std::int32_t> offsets;
   std::vector<spill_segment> segments;
   std::vector<std::int32_t> transfer_offsets;

@@ -25,7 +25,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-inline void expect_migrated(std::string_view function, std::string const& argument,
+inline void expect_migrated(std::string_view function, argument_name const& argument,
                             placement_ref const& placement) {
   auto const& map = placement.physical_to_logical;
   auto const& counts = placement.replica_count;
@@ -42,7 +42,7 @@ inline void expect_migrated(std::string_view function, std::string const& argume
 /// set.
 inline migration_pair expect_migration(std::string_view function, placement_ref const& from,
                                        placement_ref const& to, rank_set const& on,
-                                       std::string const& argument = "options.on") {
+                                       argument_name const& argument = "options.on") {
   expect_migrated(function, "from", from);
   expect_migrated(function, "to", to);
   auto const& before = from.physical_to_logical;
@@ -97,7 +97,31 @@ inline migration_pair expect_plan_within(std::string_view function, index_t laye
   if (!(options.move_price >= 0 && options.move_price <= 1)) {
     fail(function, "options.move_price", "0 to 1", text(options.move_price));
   }
+  expect_between(function, "options.candidates", 0, 1, static_cast<index_t>(options.candidates),
+                 "as candidates");
+  if (!(options.keep_bonus >= 0 && options.keep_bonus <= 0x1p60)) {
+    fail(function, "options.keep_bonus", "0 to 2^60", text(options.keep_bonus));
+  }
+  bool const is_bound_to_nodes =
+      where.node_experts.data != nullptr || (where.replica_anti_affinity == anti_affinity::node &&
+                                             where.anti_affinity_strength == strictness::required);
+  if (options.candidates == migration_candidates::one_bonus && is_bound_to_nodes) {
+    fail(function, "options.candidates", "all, with node lists or required anti-affinity of nodes",
+         "one_bonus");
+  }
   return pair;
+}
+
+inline void expect_move_cost(std::string_view function, move_cost const& of) {
+  auto const expect_positive = [&](std::string_view argument, double got) {
+    if (!(got > 0 && got <= std::numeric_limits<double>::max())) {
+      fail(function, argument, "a number above 0", text(got));
+    }
+  };
+  expect_positive("of.expert_bytes", static_cast<double>(of.expert_bytes));
+  expect_positive("of.seconds_per_byte", of.seconds_per_byte);
+  expect_positive("of.layer_seconds", of.layer_seconds);
+  expect_positive("of.steps", static_cast<double>(of.steps));
 }
 
 inline migration_pair expect_transfers(std::string_view function, placement_ref const& from,

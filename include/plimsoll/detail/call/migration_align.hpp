@@ -69,51 +69,71 @@ inline certificate certify_relabeling(assignment_outcome const& found, std::int6
           found.bound == found.weight ? certificate_status::optimal : certificate_status::feasible};
 }
 
-/// Labels and slots of every layer. `aligned` may be the array of the new placement.
+/// Alignment of all layers of a pair.
+template <class Context>
+struct alignment {
+  Context const& context;
+  migration_pair pair;
+  index_t groups;  ///< of layers with the same exchange of labels; 0: none exchanges them
+  buffer<std::int64_t, Context> numbers;
+  buffer<std::int32_t, Context> labels;
+  buffer<assignment_outcome, Context> results;  ///< `[groups]`
+  relabelings exchange{};
+
+  alignment(Context const& on, migration_pair const& of, relabeling relabel)
+      : context(on),
+        pair(of),
+        groups(relabel == relabeling::none         ? 0
+               : relabel == relabeling::all_layers ? minimum{}(of.layers(), index_t{1})
+                                                   : of.layers()),
+        numbers(on, groups * relabeling_numbers(of.where)),
+        labels(on, groups * relabeling_labels(of.where)),
+        results(on, groups) {
+    if (groups > 0) {
+      exchange = relabelings_in(pair, groups, relabel == relabeling::within_nodes, numbers.data(),
+                                labels.data(), results.data());
+    }
+  }
+
+  /// Labels and slots of every layer. `aligned` may be the array of the new placement. The reports,
+  /// one per layer, count moves in `value` and local copies in `work`.
+  void enqueue(matrix_ref<std::int32_t> const& aligned, problem_report* reports) const {
+    if (groups > 0) {
+      launch(context, groups, interchange_body{pair.where, exchange});
+    }
+    launch(context, pair.layers(), overlap_body{pair, exchange, reports});
+    if (groups > 0) {
+      rank_assignment_body const ranks{pair.where, exchange};
+      launch(context, ranks.problems(), ranks);
+      launch(context, groups, node_assignment_body{pair.where, exchange});
+    }
+    launch(context, pair.layers(), slot_alignment_body{pair, exchange, aligned, reports});
+  }
+};
+
+/// Aligns all layers, and reports.
 template <class Context>
 alignment_report run_align(std::string_view name, Context const& context,
                            migration_pair const& pair, relabeling relabel,
                            matrix_ref<std::int32_t> const& aligned) {
-  index_t const layers = pair.layers();
-  topology const& where = pair.where;
-  index_t groups = 0;
-  if (relabel != relabeling::none) {
-    groups = relabel == relabeling::all_layers ? minimum{}(layers, index_t{1}) : layers;
-  }
-  buffer<std::int64_t, Context> const numbers(context, groups * relabeling_numbers(where));
-  buffer<std::int32_t, Context> const labels(context, groups * relabeling_labels(where));
-  buffer<assignment_outcome, Context> const results(context, groups);
-  relabelings const exchange =
-      groups == 0 ? relabelings{}
-                  : relabelings_in(pair, groups, relabel == relabeling::within_nodes,
-                                   numbers.data(), labels.data(), results.data());
+  alignment<Context> const all(context, pair, relabel);
   alignment_report result;
-  result.layers = changes_of(
-      run_planning(name, context, layers, 1, throw_migration_fault, [&](problem_report* reports) {
-        if (groups > 0) {
-          launch(context, groups, interchange_body{where, exchange});
-        }
-        launch(context, layers, overlap_body{pair, exchange, reports});
-        if (groups > 0) {
-          rank_assignment_body const ranks{where, exchange};
-          launch(context, ranks.problems(), ranks);
-          launch(context, groups, node_assignment_body{where, exchange});
-        }
-        launch(context, layers, slot_alignment_body{pair, exchange, aligned, reports});
-      }));
-  if (groups == 0) {
+  result.layers =
+      changes_of(run_planning(name, context, pair.layers(), 1, throw_migration_fault,
+                              [&](problem_report* reports) { all.enqueue(aligned, reports); }));
+  if (all.groups == 0) {
     for (slot_changes const& layer : result.layers) {
       result.certificates.push_back(certify_relabeling({}, 1, layer.moves));
     }
     return result;
   }
   auto layer = result.layers.begin();
-  for (assignment_outcome const& found : results.read()) {
+  for (assignment_outcome const& found : all.results.read()) {
     index_t moves = 0;
-    for (index_t i = 0; i < exchange.layers_of_group; ++i) {
+    for (index_t i = 0; i < all.exchange.layers_of_group; ++i) {
       moves += (layer++)->moves;
     }
-    result.certificates.push_back(certify_relabeling(found, exchange.unit, moves));
+    result.certificates.push_back(certify_relabeling(found, all.exchange.unit, moves));
   }
   return result;
 }

@@ -28,10 +28,14 @@
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/planning.hpp>
 #include <plimsoll/detail/call/rank_speeds.hpp>
+#include <plimsoll/detail/call/slots.hpp>
 #include <plimsoll/detail/common/migration_pair.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/host/kept_memory.hpp>
 #include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
+#include <plimsoll/execution.hpp>
 #include <plimsoll/migration_types.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/rank_set_types.hpp>
@@ -54,7 +58,7 @@ struct move_budget {
 };
 
 /// Bonuses of the `flow_placement` plans that `plan_within` compares. The first is a fresh plan.
-inline constexpr double keep_bonuses[] = {0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2};
+inline constexpr bonus_list keep_bonuses{7, {0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2}};
 /// Moves after which a plan of the path is compared, if there are several steps.
 inline constexpr std::int64_t path_moves[] = {1, 2, 4, 8, 16, 32};
 
@@ -66,7 +70,7 @@ inline constexpr double balance_unit = 0x1p-40;
 /// A way to make plans: an index of `keep_bonuses`, or, after these, of `path_moves`. The placement
 /// in use, the target and single points of a path are no kind.
 using plan_kind = std::size_t;
-inline constexpr plan_kind bonus_kinds = std::size(keep_bonuses);
+inline constexpr plan_kind bonus_kinds = keep_bonuses.count;
 inline constexpr plan_kind plan_kinds = bonus_kinds + std::size(path_moves);
 inline constexpr plan_kind no_kind = plan_kinds;
 
@@ -82,15 +86,20 @@ struct plan_option {
 /// Keeps the plans within the budget of a layer of which none with as few moves gains more, in
 /// rising order of moves. A move must gain at least `price`. The first plan is the one in use;
 /// without moves it is the only one.
-inline std::vector<plan_option> undominated(std::vector<plan_option> plans, std::int64_t most_moves,
-                                            balance_units price) {
+inline host_list<plan_option> undominated(host_list<plan_option> plans, std::int64_t most_moves,
+                                          balance_units price) {
   for (plan_option& one : plans) {
     one.net = one.gain - price * one.changes.moves;
   }
-  std::stable_sort(plans.begin() + 1, plans.end(), [](plan_option const& a, plan_option const& b) {
-    return a.changes.moves < b.changes.moves;
-  });
-  std::vector<plan_option> kept(1, plans.front());
+  // Plans of one layer are few, and std::stable_sort allocates.
+  for (std::size_t i = 2; i < plans.size(); ++i) {
+    for (std::size_t j = i; j > 1 && plans[j].changes.moves < plans[j - 1].changes.moves; --j) {
+      std::swap(plans[j], plans[j - 1]);
+    }
+  }
+  host_list<plan_option> kept(plans.get_allocator());
+  kept.reserve(plans.size());  // whatever they gain, so that all loads take the same memory
+  kept.push_back(plans.front());
   for (plan_option const& one : plans) {
     if (most_moves > 0 && one.changes.moves <= most_moves && one.net > kept.back().net) {
       if (one.changes.moves == kept.back().changes.moves) {
@@ -102,17 +111,20 @@ inline std::vector<plan_option> undominated(std::vector<plan_option> plans, std:
   return kept;
 }
 
+/// Plans of every layer, the one in use first.
+using layer_options = host_list<host_list<plan_option>>;
+
 /// Chooses a plan of every layer so that the sum of the net gains is largest with at most
 /// `most_moves` moves. Ties go to fewer moves.
-inline std::vector<plan_option> choose_plans(std::vector<std::vector<plan_option>> const& layers,
-                                             std::int64_t most_moves) {
+inline host_list<plan_option> choose_plans(layer_options const& layers, std::int64_t most_moves) {
   std::int64_t wanted = 0;
   std::size_t widest = 1;
   for (auto const& options : layers) {
     wanted += options.back().changes.moves;
     widest = std::max(widest, options.size());
   }
-  std::vector<plan_option> result;
+  host_list<plan_option> result(layers.get_allocator());
+  result.reserve(layers.size());
   if (wanted <= most_moves) {
     for (auto const& options : layers) {
       result.push_back(options.back());
@@ -154,8 +166,8 @@ struct history_part {
 /// is known from few steps, so half of it is the mean over the layers.
 class unseen_gains {
  public:
-  explicit unseen_gains(std::size_t layers)
-      : of_(plan_kinds, of_kind{std::vector<layer_gain>(layers)}) {}
+  unseen_gains(std::size_t layers, resource_ref lists)
+      : of_(plan_kinds, of_kind{host_list<layer_gain>(layers, lists), samples_in(lists)}, lists) {}
 
   void add(plan_kind kind, std::size_t layer, std::size_t half, balance_units gain) {
     of_kind& of = of_[kind];
@@ -167,7 +179,7 @@ class unseen_gains {
   /// Returns whether the kind gains more than one standard error of its mean; with `in_both`, in
   /// either half.
   [[nodiscard]] bool is_proven(plan_kind kind, bool in_both = false) const {
-    auto const exceeds_error = [](std::vector<double> const& samples) {
+    auto const exceeds_error = [](host_list<double> const& samples) {
       mean_difference const found(samples, {});
       return found.mean > found.standard_error;
     };
@@ -185,23 +197,29 @@ class unseen_gains {
   }
 
  private:
+  /// Samples of the first half, the second, and both.
+  using sample_lists = host_list<host_list<double>>;
   struct layer_gain {
     balance_units sum = 0;
     std::int64_t count = 0;
   };
   struct of_kind {
-    std::vector<layer_gain> layers;
-    std::vector<double> samples[3] = {};  ///< of the first half, the second, and both
+    host_list<layer_gain> layers;
+    sample_lists samples;
   };
-  std::vector<of_kind> of_;
+
+  static sample_lists samples_in(resource_ref lists) {
+    return sample_lists(3, host_list<double>(lists), lists);
+  }
+  host_list<of_kind> of_;
 };
 
 /// The loads of a history in the memory of a context.
 template <class Context>
 struct history_loads {
   buffer<double, Context> memory;
-  tensor_ref<double const> loads;    ///< `[steps, layers, experts]`
-  std::vector<std::uint8_t> loaded;  ///< `[steps, layers]`: whether the layer has load
+  tensor_ref<double const> loads;  ///< `[steps, layers, experts]`
+  host_list<std::uint8_t> loaded;  ///< `[steps, layers]`: whether the layer has load
 
   [[nodiscard]] index_t steps() const { return loads.extent(0); }
   [[nodiscard]] bool has_load(index_t step, index_t layer) const {
@@ -213,7 +231,7 @@ struct history_loads {
   /// Returns the first step of the second half of the steps with load; 0 if there are fewer than
   /// two.
   [[nodiscard]] index_t middle() const {
-    std::vector<index_t> busy;
+    host_list<index_t> busy(loaded.get_allocator());
     for (index_t step = 0; step < steps(); ++step) {
       bool any = false;
       for (index_t layer = 0; layer < loads.extent(1); ++layer) {
@@ -230,7 +248,7 @@ struct history_loads {
 /// Reads and checks the loads `[steps, layers, experts]`.
 template <class Context, class Loads>
 history_loads<Context> read_history(std::string_view name, Context const& context,
-                                    Loads const& loads, double load_exponent) {
+                                    resource_ref lists, Loads const& loads, double load_exponent) {
   index_t const steps = loads.extent(0);
   index_t const layers = loads.extent(1);
   index_t const experts = loads.extent(2);
@@ -238,13 +256,13 @@ history_loads<Context> read_history(std::string_view name, Context const& contex
   tensor_ref<double> const out(result.memory.data(), steps, layers, experts);
   result.loads = out;
   buffer<std::uint8_t, Context> const loaded(context, steps * layers);
-  run_planning(
-      name, context, layers, steps, [](refused_value const& of) { throw_load_fault(of); },
+  planning_reports(
+      name, context, lists, layers, steps, [](refused_value const& of) { throw_load_fault(of); },
       [&](problem_report* reports) {
         launch(context, steps * layers,
                read_history_body<Loads>{loads, load_exponent, out, loaded.data(), reports});
       });
-  result.loaded = loaded.read();
+  result.loaded = loaded.read(lists);
   return result;
 }
 
@@ -252,33 +270,52 @@ history_loads<Context> read_history(std::string_view name, Context const& contex
 template <class Context>
 class migration_planner {
  public:
-  migration_planner(std::string_view name, Context const& context, migration_pair const& pair,
-                    placement_options const& where, migration_options const& options)
+  /// What a planner of one layer does besides.
+  struct extras {
+    bool has_target = true;     ///< `pair.to` is a candidate
+    bool is_rehearsal = false;  ///< all kinds of plans count as proven, so that no step is left out
+  };
+
+  /// Lists on the host are in memory of `lists`.
+  migration_planner(std::string_view name, Context const& context, resource_ref lists,
+                    migration_pair const& pair, placement_options const& where,
+                    migration_options const& options, extras const& more = {true, false})
       : name_(name),
         context_(context),
+        lists_(lists),
         pair_(pair),
         where_(ranks_of(pair, where)),
         options_(options),
         budget_(options),
+        compares_all_(options.candidates == migration_candidates::all),
+        has_target_(more.has_target && compares_all_),
+        is_rehearsal_(more.is_rehearsal),
         base_(context, cells()),
         target_(context, cells()) {
     pair_.where = topology_of(where_, pair.slots());
     pair_.where.ranges = pair.where.ranges;  // those of `to`, so that the check compares them
+    if (!compares_all_) {
+      bonuses_ = {1, {options.keep_bonus}};
+    }
+    if (!has_flow_plans()) {
+      bonuses_.count = 0;
+    }
   }
 
   template <class Loads>
-  std::vector<migration_report> run(Loads const& loads, matrix_ref<std::int32_t> const& map,
-                                    matrix_ref<std::int32_t> const& counts) {
-    run_planning(name_, context_, layers(), 1, throw_migration_fault, [&](auto* reports) {
-      launch(context_, layers(),
-             migration_check_body{pair_, rule_of(where_), rows(base_.data()), rows(target_.data()),
-                                  reports});
-    });
-    history_ = read_history(name_, context_, loads, where_.load_exponent);
-    speeds_ = read_speeds(name_, context_, ranks()).speed;
+  host_list<migration_report> run(Loads const& loads, matrix_ref<std::int32_t> const& map,
+                                  matrix_ref<std::int32_t> const& counts) {
+    planning_reports(name_, context_, lists_, layers(), 1, throw_migration_fault,
+                     [&](problem_report* reports) {
+                       launch(context_, layers(),
+                              migration_check_body{pair_, rule_of(where_), rows(base_.data()),
+                                                   rows(target_.data()), reports});
+                     });
+    history_ = read_history(name_, context_, lists_, loads, where_.load_exponent);
+    speeds_ = read_speeds(name_, context_, ranks(), lists_).speed;
 
     candidates made{*this};
-    std::vector<std::vector<plan_option>> options = plans_in_use();
+    layer_options options = plans_in_use();
     if (budget_.of_layer > 0) {
       index_t const middle = options_.validate ? history_.middle() : 0;
       if (middle > 0) {
@@ -292,39 +329,49 @@ class migration_planner {
       }
     }
     auto const price = static_cast<balance_units>(divide(options_.move_price, balance_unit));
-    std::vector<std::int64_t> compared;
+    host_list<std::int64_t> compared(lists_);
+    compared.reserve(options.size());
     for (auto& of_layer : options) {
       compared.push_back(std::ssize(of_layer));
       of_layer = undominated(std::move(of_layer), budget_.of_layer, price);
     }
-    std::vector<plan_option> const chosen = choose_plans(options, budget_.in_total);
+    host_list<plan_option> const chosen = choose_plans(options, budget_.in_total);
     write_maps(plans_of(chosen), made, pair_.from, map, counts);
     return report(chosen, made, compared);
   }
 
  private:
+  using plan_list = host_list<compared_plan>;
+
   /// The plans made from a part of the history.
   struct candidates {
     migration_planner const& of;
     index_t complete_rows = 0;
     buffer<std::int32_t, Context> complete{of.context_, 0};  ///< `[complete_rows, slots]`
     buffer<path_change, Context> changes{of.context_, 0};    ///< `[layers, 2 * slots]`
-    std::vector<plan_option> list = {};
+    host_list<plan_option> list{of.lists_};
 
     [[nodiscard]] matrix_ref<std::int32_t> rows(index_t first, index_t count) const {
       return {complete.data() + first * of.slots(), count, of.slots()};
     }
 
-    /// Makes all plans; without the target and the numbers of moves unless `is_final`.
+    /// Makes all plans; the target only if `is_final`.
     void make(history_part const& part, bool is_final) {
-      auto const kinds = static_cast<index_t>(of.has_flow_plans() ? bonus_kinds : 0);
-      complete_rows = (kinds + 1) * of.layers();
+      index_t const flows = of.bonuses_.count;
+      bool const has_target = is_final && of.has_target_;
+      complete_rows = (flows + (has_target ? 1 : 0)) * of.layers();
       complete = {of.context_, complete_rows * of.slots()};
-      of.follow_paths(part, *this);
-      of.plan_flows(part, *this, is_final);
-      if (is_final) {
-        of.align_rows(*this, kinds, of.rows(of.target_.data()), no_kind, true);
+      if (of.compares_all_) {
+        of.follow_paths(part, *this);
       }
+      if (flows > 0) {
+        of.plan_flows(part, *this);
+      }
+      if (has_target) {
+        copy_rows<Context, std::int32_t>(of.context_, of.rows(of.target_.data()),
+                                         rows(flows * of.layers(), of.layers()));
+      }
+      of.align_plans(*this);
     }
   };
 
@@ -351,22 +398,23 @@ class migration_planner {
            !(rule.required && rule.apart == anti_affinity::node);
   }
   /// Returns the placement in use of every layer.
-  [[nodiscard]] std::vector<compared_plan> unchanged() const {
-    std::vector<compared_plan> result(static_cast<std::size_t>(layers()), {0, -1, 0});
+  [[nodiscard]] plan_list unchanged() const {
+    plan_list result(static_cast<std::size_t>(layers()), {0, -1, 0}, lists_);
     for (std::int32_t layer = 0; layer < layers(); ++layer) {
       result[static_cast<std::size_t>(layer)].layer = layer;
     }
     return result;
   }
-  [[nodiscard]] std::vector<std::vector<plan_option>> plans_in_use() const {
-    std::vector<std::vector<plan_option>> result;
+  [[nodiscard]] layer_options plans_in_use() const {
+    layer_options result(static_cast<std::size_t>(layers()), host_list<plan_option>(lists_),
+                         lists_);
     for (compared_plan const& one : unchanged()) {
-      result.emplace_back(1, plan_option{one});
+      result[static_cast<std::size_t>(one.layer)].push_back({one});
     }
     return result;
   }
-  [[nodiscard]] static std::vector<compared_plan> plans_of(std::vector<plan_option> const& list) {
-    std::vector<compared_plan> result;
+  [[nodiscard]] plan_list plans_of(host_list<plan_option> const& list) const {
+    plan_list result(lists_);
     result.reserve(list.size());
     for (plan_option const& one : list) {
       result.push_back(one.plan);
@@ -387,22 +435,23 @@ class migration_planner {
     made.changes = {context_, 2 * cells()};
     buffer<path_point, Context> const found(context_, layers() * (slots() + 1));
     buffer<std::int32_t, Context> const count(context_, layers());
-    run_planning(name_, context_, layers(), 1, throw_placement_fault, [&](auto* reports) {
-      launch(context_, layers(),
-             migration_path_body<matrix_ref<double const>>{.loads = sum,
-                                                           .where = pair_.where,
-                                                           .rule = rule_of(where_),
-                                                           .load_exponent = 1,
-                                                           .split = options_.split,
-                                                           .most_moves = most,
-                                                           .base = rows(base_.data()),
-                                                           .changes = made.changes.data(),
-                                                           .points = found.data(),
-                                                           .point_count = count.data(),
-                                                           .reports = reports});
-    });
-    std::vector<path_point> const points = found.read();
-    std::vector<std::int32_t> const counts = count.read();
+    planning_reports(
+        name_, context_, lists_, layers(), 1, throw_placement_fault, [&](auto* reports) {
+          launch(context_, layers(),
+                 migration_path_body<matrix_ref<double const>>{.loads = sum,
+                                                               .where = pair_.where,
+                                                               .rule = rule_of(where_),
+                                                               .load_exponent = 1,
+                                                               .split = options_.split,
+                                                               .most_moves = most,
+                                                               .base = rows(base_.data()),
+                                                               .changes = made.changes.data(),
+                                                               .points = found.data(),
+                                                               .point_count = count.data(),
+                                                               .reports = reports});
+        });
+    host_list<path_point> const points = found.read(lists_);
+    host_list<std::int32_t> const counts = count.read(lists_);
     for (std::int32_t layer = 0; layer < layers(); ++layer) {
       auto const first = points.begin() + layer * (slots() + 1);
       auto const end = first + counts[static_cast<std::size_t>(layer)];
@@ -420,58 +469,78 @@ class migration_planner {
     }
   }
 
-  /// Adds plans of `flow_placement` with every bonus.
-  void plan_flows(history_part const& part, candidates& made, bool counts_moves) const {
-    if (!has_flow_plans()) {
+  /// Makes plans of `flow_placement` with every bonus.
+  void plan_flows(history_part const& part, candidates const& made) const {
+    index_t const plans = bonuses_.count * layers();
+    buffer<std::int32_t, Context> const copies(context_, plans * pair_.experts());
+    planning_reports(name_, context_, lists_, layers(), bonuses_.count, throw_flow_fault,
+                     [&](auto* reports) {
+                       enqueue_flow_placements(context_, history_.of(part),
+                                               {.on = where_.on,
+                                                .rank_offsets = where_.rank_offsets,
+                                                .split = options_.split,
+                                                .in_use = rows(base_.data())},
+                                               bonuses_, made.rows(0, plans),
+                                               {copies.data(), plans, pair_.experts()}, reports);
+                     });
+  }
+
+  /// Aligns the complete plans, a plan of every layer after the other, and lists them.
+  void align_plans(candidates& made) const {
+    index_t const plans = layers() == 0 ? 0 : made.complete_rows / layers();
+    if (plans == 0) {
       return;
     }
-    buffer<std::int32_t, Context> const copies(context_, layers() * pair_.experts());
-    auto const kinds = static_cast<index_t>(bonus_kinds);
-    run_planning(name_, context_, layers(), kinds, throw_flow_fault, [&](auto* reports) {
-      for (index_t kind = 0; kind < kinds; ++kind) {
-        enqueue_flow_placement(context_, history_.of(part),
-                               {.on = where_.on,
-                                .rank_offsets = where_.rank_offsets,
-                                .split = options_.split,
-                                .in_use = rows(base_.data()),
-                                .keep_bonus = keep_bonuses[kind]},
-                               made.rows(kind * layers(), layers()),
-                               {copies.data(), layers(), pair_.experts()},
-                               reports + kind * layers());
+    // The overlaps of all ranks of many layers at once would take much memory.
+    index_t const together = pair_.ranks() * pair_.ranks() * layers();
+    index_t const batch = std::clamp<index_t>((index_t{1} << 22) / together, 1, plans);
+    buffer<std::int32_t, Context> const bases(context_, batch * cells());
+    buffer<std::int32_t, Context> const offsets(
+        context_, where_.rank_offsets.data == nullptr ? 0 : batch * layers() * (pair_.ranks() + 1));
+    repeat<std::int32_t>(rows(base_.data()), bases.data(), batch);
+    repeat<std::int32_t>(where_.rank_offsets, offsets.data(), batch);
+    for (index_t first = 0; first < plans; first += batch) {
+      index_t const count = std::min(batch, plans - first) * layers();
+      matrix_ref<std::int32_t> const aligned = made.rows(first * layers(), count);
+      migration_pair pair = pair_;
+      pair.from = {bases.data(), count, slots()};
+      pair.to = aligned;
+      pair.from_offsets = {};
+      if (offsets.size() > 0) {
+        pair.from_offsets = {offsets.data(), count, pair_.ranks() + 1};
       }
-    });
-    for (index_t kind = 0; kind < kinds; ++kind) {
-      align_rows(made, kind, made.rows(kind * layers(), layers()), static_cast<plan_kind>(kind),
-                 counts_moves);
+      pair.where.ranges.offsets = pair.from_offsets;  // those of `to` are the same
+      // With node lists, a node keeps its experts.
+      alignment<Context> const all(
+          context_, pair,
+          where_.node_experts.data == nullptr ? relabeling::per_layer : relabeling::within_nodes);
+      auto const reports = planning_reports(
+          name_, context_, lists_, layers(), count / layers(), throw_migration_fault,
+          [&](problem_report* outcomes) { all.enqueue(aligned, outcomes); });
+      for (index_t i = 0; i < count; ++i) {
+        certificate const& counted = reports[static_cast<std::size_t>(i)].result;
+        index_t const row = first * layers() + i;
+        auto const kind = static_cast<plan_kind>(row / layers());
+        made.list.push_back(
+            {{static_cast<std::int32_t>(row % layers()), static_cast<std::int32_t>(row), 0},
+             row / layers() < bonuses_.count ? kind : no_kind,
+             {static_cast<index_t>(counted.value), counted.work}});
+      }
     }
   }
 
-  /// Aligns complete plans, one of each layer, and adds them as number `at` of the complete plans.
-  void align_rows(candidates& made, index_t at, matrix_ref<std::int32_t const> const& plans,
-                  plan_kind kind, bool counts_moves) const {
-    auto const aligned = made.rows(at * layers(), layers());
-    migration_pair pair = pair_;
-    pair.from = rows(base_.data());
-    pair.to = plans;
-    // With node lists, a node keeps its experts.
-    run_align(
-        name_, context_, pair,
-        where_.node_experts.data == nullptr ? relabeling::per_layer : relabeling::within_nodes,
-        aligned);
-    pair.to = aligned;
-    std::vector<slot_changes> changes(static_cast<std::size_t>(layers()));
-    if (counts_moves) {
-      changes = run_count_changes(name_, context_, pair);
-    }
-    for (std::int32_t layer = 0; layer < layers(); ++layer) {
-      made.list.push_back({{layer, static_cast<std::int32_t>(at * layers()) + layer, 0},
-                           kind,
-                           changes[static_cast<std::size_t>(layer)]});
+  /// Copies a matrix several times, one copy after the other.
+  template <class T>
+  void repeat(matrix_ref<T const> const& given, T* to, index_t times) const {
+    for (index_t i = 0; i < times && given.data != nullptr; ++i) {
+      copy_rows<Context, T>(
+          context_, given,
+          {to + i * given.extent(0) * given.extent(1), given.extent(0), given.extent(1)});
     }
   }
 
   /// Writes maps and counts of plans; those without changes are rows of `kept`.
-  void write_maps(std::vector<compared_plan> const& plans, candidates const& made,
+  void write_maps(plan_list const& plans, candidates const& made,
                   matrix_ref<std::int32_t const> const& kept, matrix_ref<std::int32_t> const& map,
                   matrix_ref<std::int32_t> const& counts) const {
     buffer<compared_plan, Context> const list(context_, plans);
@@ -488,8 +557,8 @@ class migration_planner {
   // ----- balance ---------------------------------------------------------------------------------
 
   /// Returns mean and peak of the ranks, `[steps, plans]`, in a part of the history.
-  std::vector<rank_balance> balance_of(std::vector<compared_plan> const& plans,
-                                       candidates const& made, history_part const& part) const {
+  host_list<rank_balance> balance_of(plan_list const& plans, candidates const& made,
+                                     history_part const& part) const {
     auto const n = static_cast<index_t>(plans.size());
     buffer<std::int32_t, Context> const maps(context_, n * slots());
     buffer<std::int32_t, Context> const counts(context_, n * pair_.experts());
@@ -506,7 +575,8 @@ class migration_planner {
                               offsets.size() == 0 ? matrix_ref<std::int32_t const>{}
                                                   : matrix_ref<std::int32_t const>(
                                                         offsets.data(), n, pair_.ranks() + 1)};
-      minmax_lp_pipeline<Context> lp(context_, all, {.on = ranks(), .tolerance = 0}, name_);
+      minmax_lp_pipeline<Context> lp(context_, all, {.on = ranks(), .tolerance = 0}, name_, false,
+                                     lists_);
       launch(context_, part.count * n,
              lp.body_of_steps(generate(loads, part.count, n, pair_.experts()), peaks.data()));
     }
@@ -523,28 +593,31 @@ class migration_planner {
                              .map = map,
                              .counts = copies,
                              .balance = balance.data()});
-    return balance.read();
+    return balance.read(lists_);
   }
 
   /// Returns the rank offsets of every plan; empty where slots are spread evenly.
-  buffer<std::int32_t, Context> offsets_of(std::vector<compared_plan> const& list) const {
+  buffer<std::int32_t, Context> offsets_of(plan_list const& list) const {
     if (where_.rank_offsets.data == nullptr) {
       return {};
     }
-    std::vector<std::int32_t> const of_layers = rows_on_host(context_, where_.rank_offsets);
-    std::vector<std::int32_t> result;
+    index_t const width = pair_.ranks() + 1;
+    host_list<std::int32_t> of_layers(static_cast<std::size_t>(layers() * width), lists_);
+    rows_to_host(context_, where_.rank_offsets, of_layers.data());
+    host_list<std::int32_t> result(lists_);
+    result.reserve(list.size() * static_cast<std::size_t>(width));
     for (compared_plan const& one : list) {
-      auto const first = of_layers.begin() + one.layer * (pair_.ranks() + 1);
-      result.insert(result.end(), first, first + pair_.ranks() + 1);
+      auto const first = of_layers.begin() + one.layer * width;
+      result.insert(result.end(), first, first + width);
     }
     return {context_, result};
   }
 
   /// Returns the balancedness of plans, the mean over the steps of a part with load.
-  std::vector<balance_units> balancedness_of(std::vector<compared_plan> const& plans,
-                                             std::vector<rank_balance> const& balance,
-                                             history_part const& part) const {
-    std::vector<balance_units> result(plans.size());
+  host_list<balance_units> balancedness_of(plan_list const& plans,
+                                           host_list<rank_balance> const& balance,
+                                           history_part const& part) const {
+    host_list<balance_units> result(plans.size(), lists_);
     for (std::size_t i = 0; i < plans.size(); ++i) {
       balance_units sum = 0;
       std::int64_t count = 0;
@@ -563,13 +636,12 @@ class migration_planner {
   }
 
   /// Sets the gains of plans over those in use in a part of the history.
-  void set_gains(std::vector<plan_option>& list, candidates const& made,
+  void set_gains(host_list<plan_option>& list, candidates const& made,
                  history_part const& part) const {
-    std::vector<compared_plan> plans = unchanged();
-    for (plan_option const& one : list) {
-      plans.push_back(one.plan);
-    }
-    std::vector<balance_units> const found =
+    plan_list plans = unchanged();
+    plan_list const others = plans_of(list);
+    plans.insert(plans.end(), others.begin(), others.end());
+    host_list<balance_units> const found =
         balancedness_of(plans, balance_of(plans, made, part), part);
     for (std::size_t i = 0; i < list.size(); ++i) {
       list[i].gain = found[static_cast<std::size_t>(layers()) + i] -
@@ -579,8 +651,8 @@ class migration_planner {
 
   // ----- validation ------------------------------------------------------------------------------
 
-  [[nodiscard]] std::vector<bool> loaded_layers(history_part const& part) const {
-    std::vector<bool> result(static_cast<std::size_t>(layers()));
+  [[nodiscard]] host_list<bool> loaded_layers(history_part const& part) const {
+    host_list<bool> result(static_cast<std::size_t>(layers()), lists_);
     for (index_t layer = 0; layer < layers(); ++layer) {
       for (index_t step = part.first; step < part.first + part.count; ++step) {
         result[static_cast<std::size_t>(layer)] =
@@ -593,9 +665,9 @@ class migration_planner {
   /// Adds options whose gains were seen in the half of the history that their kind of plan was not
   /// made from.
   void validate(history_part const& first, history_part const& second, candidates& made,
-                std::vector<std::vector<plan_option>>& options) const {
-    std::vector<bool> const loaded[] = {loaded_layers(first), loaded_layers(second)};
-    unseen_gains gains(static_cast<std::size_t>(layers()));
+                layer_options& options) const {
+    host_list<bool> const loaded[] = {loaded_layers(first), loaded_layers(second)};
+    unseen_gains gains(static_cast<std::size_t>(layers()), lists_);
     for (std::size_t half = 0; half < 2; ++half) {
       candidates seen{*this};
       seen.make(half == 0 ? first : second, false);
@@ -607,13 +679,13 @@ class migration_planner {
         }
       }
     }
-    plan_kind const freest = has_flow_plans() ? 0 : plan_kinds - 1;
-    if (!gains.is_proven(freest, true)) {
+    plan_kind const freest = bonuses_.count > 0 ? 0 : plan_kinds - 1;
+    if (!is_rehearsal_ && !gains.is_proven(freest, true)) {
       return;
     }
     made.make(whole(), true);
     set_gains(made.list, made, whole());
-    std::vector<balance_units> lost(static_cast<std::size_t>(layers()));
+    host_list<balance_units> lost(static_cast<std::size_t>(layers()), lists_);
     for (plan_option const& one : made.list) {
       if (one.kind == freest) {
         auto const layer = static_cast<std::size_t>(one.plan.layer);
@@ -625,7 +697,7 @@ class migration_planner {
       if (one.kind == no_kind) {
         one.gain -= lost[layer];
         options[layer].push_back(one);
-      } else if (gains.is_proven(one.kind)) {
+      } else if (is_rehearsal_ || gains.is_proven(one.kind)) {
         one.gain = std::min(one.gain, gains.of(one.kind, layer));
         options[layer].push_back(one);
       }
@@ -634,16 +706,16 @@ class migration_planner {
 
   // ----- reports ---------------------------------------------------------------------------------
 
-  std::vector<migration_report> report(std::vector<plan_option> const& chosen,
-                                       candidates const& made,
-                                       std::vector<std::int64_t> const& compared) const {
-    std::vector<compared_plan> plans = plans_of(chosen);
-    std::vector<compared_plan> const in_use = unchanged();
+  host_list<migration_report> report(host_list<plan_option> const& chosen, candidates const& made,
+                                     host_list<std::int64_t> const& compared) const {
+    plan_list plans = plans_of(chosen);
+    plan_list const in_use = unchanged();
     plans.insert(plans.end(), in_use.begin(), in_use.end());
-    std::vector<rank_balance> const balance = balance_of(plans, made, whole());
-    std::vector<balance_units> const balancedness = balancedness_of(plans, balance, whole());
-    std::vector<double> const bounds = step_bounds();
-    std::vector<migration_report> result;
+    host_list<rank_balance> const balance = balance_of(plans, made, whole());
+    host_list<balance_units> const balancedness = balancedness_of(plans, balance, whole());
+    host_list<double> const bounds = step_bounds();
+    host_list<migration_report> result(lists_);
+    result.reserve(chosen.size());
     for (std::size_t layer = 0; layer < chosen.size(); ++layer) {
       std::size_t const before = chosen.size() + layer;
       plan_option const& one = chosen[layer];
@@ -663,9 +735,9 @@ class migration_planner {
 
   /// Returns the certificate of the mean imbalance in the steps with load. Without `bounds` it has
   /// only a value.
-  [[nodiscard]] certificate mean_imbalance(std::vector<rank_balance> const& balance,
+  [[nodiscard]] certificate mean_imbalance(host_list<rank_balance> const& balance,
                                            std::size_t plans, std::size_t plan, index_t layer,
-                                           std::vector<double> const& bounds) const {
+                                           host_list<double> const& bounds) const {
     double value = 0;
     double least = 0;
     double count = 0;
@@ -692,7 +764,7 @@ class migration_planner {
   }
 
   /// Returns lower bounds on the peaks of all plans, `[steps, layers]`.
-  [[nodiscard]] std::vector<double> step_bounds() const {
+  [[nodiscard]] host_list<double> step_bounds() const {
     buffer<double, Context> const reach(context_, speed_sums(speeds_));
     buffer<double, Context> const bounds(context_, history_.steps() * layers());
     launch(context_, history_.steps() * layers(),
@@ -700,19 +772,130 @@ class migration_planner {
                                                      .where = pair_.where,
                                                      .reach = reach.data(),
                                                      .bounds = bounds.data()});
-    return bounds.read();
+    return bounds.read(lists_);
   }
 
   std::string_view name_;
   Context context_;
+  resource_ref lists_;
   migration_pair pair_;
   placement_options where_;
   migration_options options_;
   move_budget budget_;
+  bool compares_all_;
+  bool has_target_;
+  bool is_rehearsal_;
+  bonus_list bonuses_ = keep_bonuses;     ///< of the plans of `flow_placement`
   buffer<std::int32_t, Context> base_;    ///< the placement in use, dead ranks empty
   buffer<std::int32_t, Context> target_;  ///< the new placement, likewise
   history_loads<Context> history_{};
-  std::vector<double> speeds_;  ///< `[ranks]`; 0 for dead ranks
+  host_list<double> speeds_;  ///< `[ranks]`; 0 for dead ranks
+};
+
+/// Returns the loads of one layer, `[steps, experts]`, as those of a model of one layer.
+template <class T>
+tensor_ref<T> as_layer(matrix_ref<T> const& loads) {
+  return as_tensor(loads, 1);
+}
+template <class F>
+struct loads_of_layer {
+  F loads;
+
+  PLIMSOLL_HD auto operator()(index_t step, index_t, index_t expert) const {
+    return loads(step, expert);
+  }
+};
+template <class F>
+auto as_layer(generated<F, 2> const& loads) {
+  return generate(loads_of_layer<F>{loads.function}, loads.extent(0), 1, loads.extent(1));
+}
+
+/// Loads `[steps, layers, experts]` of a rehearsal.
+struct equal_loads {
+  PLIMSOLL_HD double operator()(index_t, index_t, index_t) const { return 1; }
+};
+
+/// Memory, shape and options of a `layer_planner`.
+class kept_layer_planner {
+ public:
+  kept_layer_planner(std::string_view name, placement_ref const& layer, index_t steps,
+                     placement_options const& where, migration_options const& options,
+                     resource_ref memory)
+      : where_(where),
+        options_(options),
+        memory_(memory),
+        steps_(steps),
+        experts_(layer.replica_count.extent(1)),
+        slots_(layer.physical_to_logical.extent(1)),
+        ranks_(layer.ranks) {
+    expect_between(name, "steps", 1, 0x7fffffff, steps, "steps");
+    expect_extent(name, "layer.physical_to_logical", 1, layer.physical_to_logical.extent(0),
+                  "layer");
+    expect_migrated(name, "layer", layer);
+    expect_plan_within(name, 1, experts_, layer, layer, where, options);
+    // Every array that a call can need: those of offsets and of copies for int64 outputs, too.
+    std::vector<std::int32_t> begins;
+    placement_ref with_offsets = layer;
+    if (layer.rank_offsets.data == nullptr) {
+      begins = even_begins(1, slots_, ranks_);
+      with_offsets.rank_offsets = {begins.data(), 1, ranks_ + 1};
+    }
+    std::vector<std::int64_t> map(static_cast<std::size_t>(slots_));
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(experts_));
+    auto const loads = generate(equal_loads{}, steps, 1, experts_);
+    for (placement_ref const& one : {layer, with_offsets}) {
+      run(name, loads, one, one, vector_ref<std::int64_t>(map), vector_ref<std::int64_t>(counts),
+          {.has_target = true, .is_rehearsal = true});
+    }
+    memory_.make_room();
+  }
+
+  /// Plans a layer. `to` may be null.
+  template <class Loads, class Id, class Count>
+  migration_report plan(std::string_view name, Loads const& loads, placement_ref const& from,
+                        placement_ref const* to, vector_ref<Id> const& physical_to_logical,
+                        vector_ref<Count> const& replica_count) {
+    expect_between(name, "loads", 1, steps_, loads.extent(0), "steps (of the object)");
+    expect_extent(name, "from.physical_to_logical", 1, from.physical_to_logical.extent(0), "layer");
+    expect_extent(name, "from.physical_to_logical", slots_, from.physical_to_logical.extent(1),
+                  "slots, as in the object");
+    expect_extent(name, "from.replica_count", experts_, from.replica_count.extent(1),
+                  "experts, as in the object");
+    expect_extent(name, "from.ranks", ranks_, from.ranks, "ranks, as in the object");
+    expect_extent(name, "physical_to_logical", slots_, physical_to_logical.extent(0), "slots");
+    expect_extent(name, "replica_count", experts_, replica_count.extent(0), "experts");
+    return run(name, as_layer(loads), from, to == nullptr ? from : *to, physical_to_logical,
+               replica_count, {.has_target = to != nullptr, .is_rehearsal = false});
+  }
+
+ private:
+  using planner = migration_planner<host_context<inline_executor>>;
+
+  template <class Loads, class Id, class Count>
+  migration_report run(std::string_view name, Loads const& loads, placement_ref const& from,
+                       placement_ref const& to, vector_ref<Id> const& physical_to_logical,
+                       vector_ref<Count> const& replica_count, planner::extras const& more) {
+    migration_pair const pair =
+        expect_plan_within(name, 1, loads.extent(2), from, to, where_, options_);
+    resource_ref const memory(memory_);
+    host_context<inline_executor> const context{{}, memory};
+    int32_ids const map(context, physical_to_logical);
+    int32_ids const counts(context, replica_count);
+    migration_report const report = planner(name, context, memory, pair, where_, options_, more)
+                                        .run(loads, as_matrix(map.view()), as_matrix(counts.view()))
+                                        .front();
+    map.store();
+    counts.store();
+    return report;
+  }
+
+  placement_options where_;
+  migration_options options_;
+  kept_memory memory_;
+  index_t steps_;
+  index_t experts_;
+  index_t slots_;
+  index_t ranks_;
 };
 
 template <class Context, class Loads>
@@ -722,8 +905,9 @@ std::vector<migration_report> run_plan_within(std::string_view name, Context con
                                               migration_options const& options,
                                               matrix_ref<std::int32_t> const& physical_to_logical,
                                               matrix_ref<std::int32_t> const& replica_count) {
-  return migration_planner<Context>(name, context, pair, where, options)
-      .run(loads, physical_to_logical, replica_count);
+  auto const reports = migration_planner<Context>(name, context, {}, pair, where, options)
+                           .run(loads, physical_to_logical, replica_count);
+  return {reports.begin(), reports.end()};
 }
 
 }}}  // namespace plimsoll::detail

@@ -27,6 +27,7 @@
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
 #include <plimsoll/minmax_lp_types.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/rank_set_types.hpp>
@@ -141,10 +142,10 @@ struct minmax_lp_pipeline {
   buffer<std::byte, Context> memory;  ///< scratch of `enqueue_solve` and `enqueue_update`
 
   /// Reads the placement, and waits until it has. `keeps_lists`: keeps the slots of every expert,
-  /// too.
+  /// too. `on_host`: memory of lists on the host.
   minmax_lp_pipeline(Context const& on, placement_ref const& placement,
                      minmax_lp_options const& solving, std::string_view name = "minmax_lp",
-                     bool keeps_lists = false)
+                     bool keeps_lists = false, resource_ref on_host = {})
       : context(on), options(solving), layers(placement.physical_to_logical.extent(0)) {
     expect_minmax_lp_options(placement, options, name);
     rank_set const ranks = with_ranks_of(name, options.on, placement.ranks);
@@ -160,11 +161,11 @@ struct minmax_lp_pipeline {
     if (keeps_lists) {
       lists = slot_lists::in(arrays, experts, slots, layers);
     }
-    certificates = {context, std::vector<certificate>(static_cast<std::size_t>(layers))};
+    certificates = {context, host_list<certificate>(static_cast<std::size_t>(layers), on_host)};
     updates = {context, layers};
     launch(context, layers, update_body(0, placement, &ranks));
     index_t layer = 0;
-    for (problem_report const& report : updates.read()) {
+    for (problem_report const& report : updates.read(on_host)) {
       if (report.refused) {
         throw_split_graph_fault({name, report, layer}, "options.on", "");
       }

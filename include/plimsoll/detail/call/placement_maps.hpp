@@ -30,7 +30,7 @@ inline constexpr index_t slot_limit = 0x7fffffff;
 
 /// Checks the shape `[layers, slots]` and returns the number of slots.
 template <class T>
-index_t expect_slots(std::string_view function, std::string_view argument, index_t layers,
+index_t expect_slots(std::string_view function, argument_name const& argument, index_t layers,
                      matrix_ref<T> const& map) {
   expect_extent(function, argument, layers, map.extent(0), "layers");
   expect_between(function, argument, 1, slot_limit, map.extent(1), "slots");
@@ -49,7 +49,7 @@ inline replica_source expect_replicas(std::string_view function,
 }
 
 inline ranked_source expect_ranked(std::string_view function, placement_ref const& placement,
-                                   index_t experts, std::string const& argument = "placement") {
+                                   index_t experts, argument_name const& argument = "placement") {
   auto const& map = placement.physical_to_logical;
   expect_slots(function, argument + ".physical_to_logical", map.extent(0), map);
   expect_between(function, argument + ".ranks", 1, rank_limit, placement.ranks, "ranks");

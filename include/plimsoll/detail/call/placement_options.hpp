@@ -21,7 +21,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-inline void expect_rank_offsets(std::string_view function, std::string_view argument,
+inline void expect_rank_offsets(std::string_view function, argument_name const& argument,
                                 matrix_ref<std::int32_t const> const& offsets, index_t layers,
                                 index_t ranks) {
   if (is_given(function, argument, offsets)) {
@@ -31,10 +31,10 @@ inline void expect_rank_offsets(std::string_view function, std::string_view argu
 }
 
 /// Refuses anti-affinity by node together with node lists, which keep an expert on one node.
-inline void expect_anti_affinity_on_a_node(std::string_view function, std::string_view argument,
+inline void expect_anti_affinity_on_a_node(std::string_view function, argument_name const& argument,
                                            anti_affinity replica_anti_affinity) {
   if (replica_anti_affinity == anti_affinity::node) {
-    fail(function, text(argument, ".replica_anti_affinity"),
+    fail(function, argument + ".replica_anti_affinity",
          "none or rank, since every expert stays on one node", "node");
   }
 }
@@ -44,10 +44,10 @@ inline bool requires_anti_affinity(placement_options const& options) {
          options.anti_affinity_strength == strictness::required;
 }
 
-inline void expect_load_exponent(std::string_view function, std::string_view argument,
+inline void expect_load_exponent(std::string_view function, argument_name const& argument,
                                  double load_exponent) {
   if (!(load_exponent > 0 && load_exponent <= 1)) {
-    fail(function, text(argument, ".load_exponent"), "above 0 and at most 1", text(load_exponent));
+    fail(function, argument + ".load_exponent", "above 0 and at most 1", text(load_exponent));
   }
 }
 
@@ -55,27 +55,27 @@ inline void expect_load_exponent(std::string_view function, std::string_view arg
 /// `holder` the argument that gives the number of slots.
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
                              index_t slots, placement_options const& options,
-                             std::string const& argument = "options",
+                             argument_name const& argument = "options",
                              std::string_view holder = "physical_to_logical") {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
   expect_rank_set(function, options.on, argument + ".on");
   expect_load_exponent(function, argument, options.load_exponent);
   expect_between(function, holder, experts, 0x7fffffff, slots, "slots (at least one per expert)");
-  expect_rank_offsets(function, text(argument, ".rank_offsets"), options.rank_offsets, layers,
+  expect_rank_offsets(function, argument + ".rank_offsets", options.rank_offsets, layers,
                       options.on.ranks);
-  bool const lists = is_given(function, text(argument, ".node_experts"), options.node_experts);
-  if (lists != is_given(function, text(argument, ".node_offsets"), options.node_offsets)) {
-    fail(function, text(argument, ".node_experts"), "node_experts and node_offsets, or neither",
+  bool const lists = is_given(function, argument + ".node_experts", options.node_experts);
+  if (lists != is_given(function, argument + ".node_offsets", options.node_offsets)) {
+    fail(function, argument + ".node_experts", "node_experts and node_offsets, or neither",
          lists ? "no node_offsets" : "no node_experts");
   }
   if (lists) {
-    expect_extent(function, text(argument, ".node_experts"), layers, options.node_experts.extent(0),
+    expect_extent(function, argument + ".node_experts", layers, options.node_experts.extent(0),
                   "layers");
-    expect_extent(function, text(argument, ".node_experts"), experts,
-                  options.node_experts.extent(1), "experts");
-    expect_extent(function, text(argument, ".node_offsets"), layers, options.node_offsets.extent(0),
+    expect_extent(function, argument + ".node_experts", experts, options.node_experts.extent(1),
+                  "experts");
+    expect_extent(function, argument + ".node_offsets", layers, options.node_offsets.extent(0),
                   "layers");
-    expect_extent(function, text(argument, ".node_offsets"), options.on.nodes + 1,
+    expect_extent(function, argument + ".node_offsets", options.on.nodes + 1,
                   options.node_offsets.extent(1), "offsets (nodes + 1)");
     expect_anti_affinity_on_a_node(function, argument, options.replica_anti_affinity);
   }

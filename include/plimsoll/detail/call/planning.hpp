@@ -10,6 +10,7 @@
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
+#include <plimsoll/execution.hpp>
 #include <plimsoll/types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
@@ -24,6 +25,18 @@ std::vector<certificate> run_planning(std::string_view function, Context const& 
   buffer<problem_report, Context> const reports(context, steps * layers);
   enqueue(reports.data());
   return collect(function, reports, layers, throw_fault);
+}
+
+/// Runs a planning call and returns its reports, in memory of `lists`; throws as `run_planning`.
+template <class Context, class Throw, class Enqueue>
+host_list<problem_report> planning_reports(std::string_view function, Context const& context,
+                                           resource_ref lists, index_t layers, index_t steps,
+                                           Throw const& throw_fault, Enqueue const& enqueue) {
+  buffer<problem_report, Context> const reports(context, steps * layers);
+  enqueue(reports.data());
+  host_list<problem_report> result = reports.read(lists);
+  expect_sound(function, result, layers, throw_fault);
+  return result;
 }
 
 /// Returns the certificates of one step of a planning call.

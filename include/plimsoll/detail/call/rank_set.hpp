@@ -16,7 +16,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Checks numbers and shapes; `argument` names the rank set.
 inline void expect_rank_set(std::string_view function, rank_set const& on,
-                            std::string const& argument = "options.on") {
+                            argument_name const& argument = "options.on") {
   expect_between(function, argument + ".ranks", 1, rank_limit, on.ranks, "ranks");
   expect_between(function, argument + ".nodes", 1, on.ranks, on.nodes,
                  "nodes (at most one per rank)");
@@ -31,7 +31,7 @@ inline void expect_rank_set(std::string_view function, rank_set const& on,
 /// Returns the rank set with the number of ranks of a placement, whose range the caller has
 /// checked. Throws if it states another number.
 inline rank_set with_ranks_of(std::string_view function, rank_set on, index_t ranks,
-                              std::string const& argument = "options.on") {
+                              argument_name const& argument = "options.on") {
   if (on.ranks != 0) {
     expect_extent(function, argument + ".ranks", ranks, on.ranks, "ranks, as in the placement");
   }
@@ -42,7 +42,7 @@ inline rank_set with_ranks_of(std::string_view function, rank_set on, index_t ra
 
 /// Throws if speeds are given to a call that would ignore them; `since` is the reason.
 inline void expect_no_speeds(std::string_view function, rank_set const& on, std::string_view since,
-                             std::string const& argument = "options.on") {
+                             argument_name const& argument = "options.on") {
   if (on.speeds.data != nullptr) {
     fail(function, argument + ".speeds", text("none, since ", since), "speeds");
   }

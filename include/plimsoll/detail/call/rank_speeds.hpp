@@ -9,14 +9,15 @@
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
-#include <vector>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/common/rank_levels.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
+#include <plimsoll/execution.hpp>
 #include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
 
@@ -24,7 +25,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Checked speeds of ranks on the host.
 struct rank_speeds {
-  std::vector<double> speed;  ///< `[ranks]`, as given; 0 for dead ranks
+  host_list<double> speed;  ///< `[ranks]`, as given; 0 for dead ranks
   double fastest = 1;
   bool equal_speeds = true;  ///< all live ranks have the same speed
 
@@ -43,19 +44,19 @@ inline rank_input input_of(rank_set const* on) {
 }
 
 /// Reads the liveness and the speeds of ranks and checks their values; the caller has checked the
-/// shapes.
+/// shapes. The list is in memory of `lists`.
 template <class Context>
-rank_speeds read_speeds(std::string_view function, Context const& context, rank_set const& on) {
+rank_speeds read_speeds(std::string_view function, Context const& context, rank_set const& on,
+                        resource_ref lists = {}) {
   auto const n = static_cast<std::size_t>(on.ranks);
-  std::vector<std::uint8_t> lives(n, 1);
-  rank_speeds result;
-  std::vector<double>& speed = result.speed;
-  speed.assign(n, 1.0);
+  host_list<std::uint8_t> lives(n, 1, lists);
+  rank_speeds result{.speed = host_list<double>(n, 1.0, lists)};
+  host_list<double>& speed = result.speed;
   if (on.active.data != nullptr) {
-    lives = on_host(context, on.active);
+    copy_to_host(context, on.active, lives.data());
   }
   if (on.speeds.data != nullptr) {
-    speed = on_host(context, on.speeds);
+    copy_to_host(context, on.speeds, speed.data());
   }
   for (std::size_t r = 0; r < n; ++r) {
     if (!(speed[r] >= topology::least_speed && speed[r] <= topology::greatest_speed)) {

@@ -25,7 +25,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline void expect_refinable(std::string_view function, refinement_options const& options,
-                             std::string const& argument = "options") {
+                             argument_name const& argument = "options") {
   if (!(options.tolerance >= 0 && options.tolerance <= 1)) {
     fail(function, text(argument, ".tolerance"), "0 to 1", text(options.tolerance));
   }

@@ -31,6 +31,14 @@ PLIMSOLL_HD vector_ref<T> row_of(matrix_ref<T> const& matrix, index_t row) {
   return result;
 }
 
+/// Returns the matrix without the rows before `row`.
+template <class T>
+PLIMSOLL_HD matrix_ref<T> rows_from(matrix_ref<T> matrix, index_t row) {
+  matrix.data += row * matrix.strides[0];
+  matrix.extents[0] -= row;
+  return matrix;
+}
+
 /// Range of slots of each rank. Without offsets slots are spread evenly: rank r begins at
 /// floor(r * slots / ranks). Slots past the last rank's end belong to no rank.
 struct slot_ranges {
