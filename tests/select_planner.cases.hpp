@@ -261,6 +261,34 @@ PLIMSOLL_TEST_CASE("select_planner: candidates far behind are not judged on all 
   CHECK(select<P>(c, fixed_planner<P>(c, "bad", bad)).candidates[1].steps == 255);
 }
 
+PLIMSOLL_TEST_CASE("select_planner: a dropped candidate plans if all others fail", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  // As in the first case by hand: EPLB has 90 and 30 tokens in the steps that it has not seen.
+  history_case c{.steps = 512, .layers = 8, .experts = 4, .slots = 4, .split = split_rule::even};
+  c.where.ranks = 2;
+  c.candidates = {planner::eplb};
+  ints middle;
+  for (index_t i = 0; i < c.steps * c.layers; ++i) {
+    bool const is_late = i >= c.steps * c.layers / 2;
+    c.loads.insert(c.loads.end(), {60, is_late ? 10 : 30, 20, is_late ? 30 : 10});
+  }
+  for (index_t layer = 0; layer < c.layers; ++layer) {
+    middle.insert(middle.end(), {0, 2, 1, 3});
+  }
+  auto const better = fixed_planner<P>(c, "", middle);
+  auto const fails = plimsoll::candidate("fails", [=](auto const& policy, auto const& history) {
+    if (history.extent(0) == 512) {
+      throw plimsoll::invalid_input("too long");
+    }
+    return better.plan(policy, history);
+  });
+  selection const got = select<P>(c, fails);
+  CHECK(got.candidates[0].steps == 128);  // one of four blocks of either half
+  CHECK(got.candidates[1].error == "too long");
+  CHECK(got.chosen == 0);
+  CHECK(got.map == definition_plan(c, planner::eplb, c.loads).map);
+}
+
 PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_PREPARED_POLICIES) {
   history_case c{.steps = 1, .experts = 4, .slots = 6, .loads = {50, 20, 10, 5}};
   c.where.ranks = 2;

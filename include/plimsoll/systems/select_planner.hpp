@@ -135,13 +135,14 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   auto all = detail::candidates_named(kinds, names);
   struct made_plan {
     placement<P> plan;
-    std::vector<index_t> moves;  ///< of every layer from the plan in use; empty without one
+    std::vector<index_t> moves;  ///< of every layer from the plan in use; empty: none
   };
   auto const sound_plan = [&](std::size_t index, auto const& history) {
     made_plan made{plan_with(index, history), {}};
     detail::expect_planned(name, context, made.plan.ref(), layers, experts, slots, options);
     validate(policy, made.plan.ref(), {.on = options.on});
-    if (options.in_use.physical_to_logical.data != nullptr) {
+    bool const is_in_use = index < kinds.size() && kinds[index].is_in_use;
+    if (options.in_use.physical_to_logical.data != nullptr && !is_in_use) {
       auto const map = made.plan.physical_to_logical.view();
       auto const aligned = detail::run_align(
           name, context,

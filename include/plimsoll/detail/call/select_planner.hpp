@@ -208,8 +208,11 @@ inline judged_candidate const* best_of(std::vector<judged_candidate> const& all)
 
 /// Returns by how much a candidate is behind the best in the samples that both have.
 inline mean_difference behind(judged_candidate const& best, judged_candidate const& one) {
-  std::vector<double> const common(best.net.begin(), best.net.begin() + std::ssize(one.net));
-  return {common, one.net};
+  auto const common = std::min(std::ssize(best.net), std::ssize(one.net));
+  auto const part = [common](std::vector<double> const& net) {
+    return std::vector<double>(net.begin(), net.begin() + common);
+  };
+  return {part(best.net), part(one.net)};
 }
 
 /// Drops candidates that are behind the best by more than 4 standard errors.
@@ -219,15 +222,22 @@ inline void drop_far_behind(std::vector<judged_candidate>& all) {
   for (judged_candidate& one : all) {
     if (best != nullptr && one.is_judged() && one.net.size() >= least_samples) {
       mean_difference const off = behind(*best, one);
-      one.is_dropped = off.mean > multiply(4.0, off.standard_error);
+      // Means that differ by rounding are equal.
+      one.is_dropped = off.mean > add(multiply(4.0, off.standard_error), 0x1p-40);
     }
   }
 }
 
 /// Completes the reports, and returns the first candidate that is within one standard error of the
-/// best; none: -1.
+/// best; none: -1. Candidates that were dropped count if all others failed.
 inline index_t choose_candidate(std::vector<judged_candidate>& all) {
-  judged_candidate const* const best = best_of(all);
+  judged_candidate const* best = best_of(all);
+  if (best == nullptr) {
+    for (judged_candidate& one : all) {
+      one.is_dropped = false;
+    }
+    best = best_of(all);
+  }
   index_t chosen = -1;
   for (std::size_t i = 0; i < all.size(); ++i) {
     judged_candidate& one = all[i];
