@@ -15,30 +15,42 @@
 
 namespace plimsoll_bench { namespace {
 
-// Refines EPLB's plan to within 0.1 % of the bound; the time includes a copy of the plan.
-// Arguments: layers, experts, slots, ranks.
-void refine(benchmark::State& state, plimsoll::refinement_options const& options) {
-  index_t const layers = state.range(0);
-  index_t const experts = state.range(1);
-  index_t const slots = state.range(2);
-  index_t const ranks = state.range(3);
-  auto loads = lognormal_loads(layers, experts);
+/// Shape of a model and its ranks.
+struct model {
+  index_t layers;
+  index_t experts;
+  index_t slots;
+  index_t ranks;
+};
+
+/// Refines EPLB's plan to within 0.1 % of the bound; the time includes a copy of the plan.
+template <class P>
+void refine(benchmark::State& state, P const& policy, model const& of,
+            std::vector<std::int32_t> loads, plimsoll::refinement_options const& options) {
+  plimsoll::placement_options const where{.on = {.ranks = of.ranks}};
+  auto const load = matrix(loads, of.layers, of.experts);
   std::vector<std::int32_t> counts(loads.size());
-  std::vector<std::int32_t> start(static_cast<std::size_t>(layers * slots));
-  plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.on = {.ranks = ranks}},
-                 matrix(start, layers, slots), matrix(counts, layers, experts));
+  std::vector<std::int32_t> start(static_cast<std::size_t>(of.layers * of.slots));
+  plimsoll::eplb(plimsoll::seq, load, {.on = where.on}, matrix(start, of.layers, of.slots),
+                 matrix(counts, of.layers, of.experts));
   std::vector<std::int32_t> map(start.size());
   for (auto _ : state) {
     std::copy(start.begin(), start.end(), map.begin());
     auto certificates =
-        plimsoll::refine(plimsoll::seq, matrix(loads, layers, experts), {.on = {.ranks = ranks}},
-                         options, matrix(map, layers, slots), matrix(counts, layers, experts));
+        plimsoll::refine(policy, load, where, options, matrix(map, of.layers, of.slots),
+                         matrix(counts, of.layers, of.experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }
 
-void packing(benchmark::State& state) { refine(state, {.max_trials = 0}); }
-void joint(benchmark::State& state) { refine(state, {}); }
+// Arguments: layers, experts, slots, ranks.
+void refine_lognormal(benchmark::State& state, plimsoll::refinement_options const& options) {
+  model const of{state.range(0), state.range(1), state.range(2), state.range(3)};
+  refine(state, plimsoll::seq, of, lognormal_loads(of.layers, of.experts), options);
+}
+
+void packing(benchmark::State& state) { refine_lognormal(state, {.max_trials = 0}); }
+void joint(benchmark::State& state) { refine_lognormal(state, {}); }
 BENCHMARK(packing)
     ->Name("refinement/packing")
     ->ArgNames({"layers", "experts", "slots", "ranks"})
@@ -54,28 +66,14 @@ BENCHMARK(joint)
 /// A decoding batch: 8 tokens an expert on average, whose number varies. No plan reaches the bound,
 /// since tokens are whole.
 void few_tokens(benchmark::State& state) {
-  constexpr index_t layers = 58;
-  constexpr index_t experts = 256;
-  constexpr index_t ranks = 32;
-  constexpr index_t slots = experts + ranks;
-  std::vector<std::int32_t> loads = lognormal_loads(layers, experts);
+  model const of{58, 256, 256 + 32, 32};
+  std::vector<std::int32_t> loads = lognormal_loads(of.layers, of.experts);
   for (std::size_t i = 0; i < loads.size(); ++i) {
     double const mean = loads[i] / 828.0;  // 8 in all
     double const draw = plimsoll::random::uniform(6, 0, i) + plimsoll::random::uniform(6, 1, i) - 1;
     loads[i] = static_cast<std::int32_t>(std::max(0.0, mean + 2 * std::sqrt(mean) * draw));
   }
-  std::vector<std::int32_t> counts(loads.size());
-  std::vector<std::int32_t> start(static_cast<std::size_t>(layers * slots));
-  plimsoll::eplb(plimsoll::seq, matrix(loads, layers, experts), {.on = {.ranks = ranks}},
-                 matrix(start, layers, slots), matrix(counts, layers, experts));
-  std::vector<std::int32_t> map(start.size());
-  for (auto _ : state) {
-    std::copy(start.begin(), start.end(), map.begin());
-    auto certificates =
-        plimsoll::refine(plimsoll::omp, matrix(loads, layers, experts), {.on = {.ranks = ranks}},
-                         {}, matrix(map, layers, slots), matrix(counts, layers, experts));
-    benchmark::DoNotOptimize(certificates.data());
-  }
+  refine(state, plimsoll::omp, of, loads, {});
 }
 BENCHMARK(few_tokens)->Name("goal/refine")->Apply(as_goal<50>);
 

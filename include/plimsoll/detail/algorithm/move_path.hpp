@@ -379,7 +379,8 @@ class move_path : placed_cell<Team> {
         }
       }
     }
-    // What rounding can take is a part of the peak times the excess of a rank.
+    // Rounding takes less: errors of a cost are parts of the peak, and gains are squares above the
+    // mean.
     double const above = maximum{}(add(peak_, -mean_), 0.0);
     return add(gain, multiply(multiply(above, peak_), 0x1p-40));
   }

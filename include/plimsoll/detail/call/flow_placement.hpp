@@ -49,9 +49,7 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
     expect_extent(name, "options.in_use", layers, options.in_use.extent(0), "layers");
     expect_extent(name, "options.in_use", slots, options.in_use.extent(1), "slots");
   }
-  if (!(options.keep_bonus >= 0 && options.keep_bonus <= 0x1p60)) {
-    fail(name, "options.keep_bonus", "0 to 2^60", text(options.keep_bonus));
-  }
+  expect_keep_bonus(name, options.keep_bonus);
   expect_load_exponent(name, "options", options.load_exponent);
 }
 

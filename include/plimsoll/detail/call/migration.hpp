@@ -73,6 +73,12 @@ inline void expect_expert_bytes(std::string_view function, std::int64_t bytes,
                  "bytes");
 }
 
+inline void expect_move_price(std::string_view function, double price) {
+  if (!(price >= 0 && price <= 1)) {
+    fail(function, "options.move_price", "0 to 1", text(price));
+  }
+}
+
 inline migration_pair expect_plan_within(std::string_view function, index_t layers, index_t experts,
                                          placement_ref const& from, placement_ref const& to,
                                          placement_options const& where,
@@ -94,14 +100,10 @@ inline migration_pair expect_plan_within(std::string_view function, index_t laye
   expect_between(function, "options.max_bytes_per_layer", 0, unlimited, options.max_bytes_per_layer,
                  "bytes");
   expect_expert_bytes(function, options.expert_bytes);
-  if (!(options.move_price >= 0 && options.move_price <= 1)) {
-    fail(function, "options.move_price", "0 to 1", text(options.move_price));
-  }
+  expect_move_price(function, options.move_price);
   expect_between(function, "options.candidates", 0, 1, static_cast<index_t>(options.candidates),
                  "as candidates");
-  if (!(options.keep_bonus >= 0 && options.keep_bonus <= 0x1p60)) {
-    fail(function, "options.keep_bonus", "0 to 2^60", text(options.keep_bonus));
-  }
+  expect_keep_bonus(function, options.keep_bonus);
   bool const is_bound_to_nodes =
       where.node_experts.data != nullptr || (where.replica_anti_affinity == anti_affinity::node &&
                                              where.anti_affinity_strength == strictness::required);

@@ -266,20 +266,20 @@ history_loads<Context> read_history(std::string_view name, Context const& contex
   return result;
 }
 
+/// How a `layer_planner` uses `migration_planner`.
+struct planner_mode {
+  bool has_target = true;     ///< `pair.to` is a candidate
+  bool is_rehearsal = false;  ///< all kinds of plans count as proven, so that no step is left out
+};
+
 /// The steps of `plan_within`.
 template <class Context>
 class migration_planner {
  public:
-  /// What a planner of one layer does besides.
-  struct extras {
-    bool has_target = true;     ///< `pair.to` is a candidate
-    bool is_rehearsal = false;  ///< all kinds of plans count as proven, so that no step is left out
-  };
-
   /// Lists on the host are in memory of `lists`.
   migration_planner(std::string_view name, Context const& context, resource_ref lists,
                     migration_pair const& pair, placement_options const& where,
-                    migration_options const& options, extras const& more = {true, false})
+                    migration_options const& options, planner_mode const& mode = {})
       : name_(name),
         context_(context),
         lists_(lists),
@@ -288,8 +288,8 @@ class migration_planner {
         options_(options),
         budget_(options),
         compares_all_(options.candidates == migration_candidates::all),
-        has_target_(more.has_target && compares_all_),
-        is_rehearsal_(more.is_rehearsal),
+        has_target_(mode.has_target && compares_all_),
+        is_rehearsal_(mode.is_rehearsal),
         base_(context, cells()),
         target_(context, cells()) {
     pair_.where = topology_of(where_, pair.slots());
@@ -869,21 +869,19 @@ class kept_layer_planner {
   }
 
  private:
-  using planner = migration_planner<host_context<inline_executor>>;
-
   template <class Loads, class Id, class Count>
   migration_report run(std::string_view name, Loads const& loads, placement_ref const& from,
                        placement_ref const& to, vector_ref<Id> const& physical_to_logical,
-                       vector_ref<Count> const& replica_count, planner::extras const& more) {
+                       vector_ref<Count> const& replica_count, planner_mode const& mode) {
     migration_pair const pair =
         expect_plan_within(name, 1, loads.extent(2), from, to, where_, options_);
     resource_ref const memory(memory_);
     host_context<inline_executor> const context{{}, memory};
     int32_ids const map(context, physical_to_logical);
     int32_ids const counts(context, replica_count);
-    migration_report const report = planner(name, context, memory, pair, where_, options_, more)
-                                        .run(loads, as_matrix(map.view()), as_matrix(counts.view()))
-                                        .front();
+    migration_planner planner(name, context, memory, pair, where_, options_, mode);
+    migration_report const report =
+        planner.run(loads, as_matrix(map.view()), as_matrix(counts.view())).front();
     map.store();
     counts.store();
     return report;

@@ -44,6 +44,12 @@ inline bool requires_anti_affinity(placement_options const& options) {
          options.anti_affinity_strength == strictness::required;
 }
 
+inline void expect_keep_bonus(std::string_view function, double bonus) {
+  if (!(bonus >= 0 && bonus <= 0x1p60)) {
+    fail(function, "options.keep_bonus", "0 to 2^60", text(bonus));
+  }
+}
+
 inline void expect_load_exponent(std::string_view function, argument_name const& argument,
                                  double load_exponent) {
   if (!(load_exponent > 0 && load_exponent <= 1)) {

@@ -50,9 +50,7 @@ inline void expect_select_planner(std::string_view name, index_t steps, index_t 
       fail(name, "options.flow_exponents", "values above 0 and at most 1", text(one));
     }
   }
-  if (!(options.move_price >= 0 && options.move_price <= 1)) {
-    fail(name, "options.move_price", "0 to 1", text(options.move_price));
-  }
+  expect_move_price(name, options.move_price);
   if (options.in_use.physical_to_logical.data != nullptr) {
     expect_migrated(name, "options.in_use", options.in_use);
     auto const& map = options.in_use.physical_to_logical;
