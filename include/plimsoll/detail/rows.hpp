@@ -59,8 +59,11 @@ void rows_to_host(Context const& context, matrix_ref<T> matrix, std::remove_cons
   std::size_t const row_bytes = static_cast<std::size_t>(columns) * sizeof(value);
   bool const contiguous =
       (columns < 2 || matrix.stride(1) == 1) && (rows < 2 || matrix.stride(0) == columns);
-  if (contiguous || rows * columns == 0) {
-    memory::to_host(context, matrix.data, to, static_cast<std::size_t>(rows) * row_bytes);
+  index_t const elements = rows * columns;
+  if (contiguous || elements == 0) {
+    // Without the comparison g++ 12 at -O3 warns of a copy of more than 2^63 bytes.
+    memory::to_host(context, matrix.data, to,
+                    elements > 0 ? static_cast<std::size_t>(elements) * sizeof(value) : 0);
     return;
   }
   if (std::size_t const pitch = row_pitch(matrix); pitch > 0) {
