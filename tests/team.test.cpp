@@ -160,6 +160,25 @@ TEST_CASE("team: sort of serial_team, any length and any differing bits") {
       }
     }
   }
+  // Keys that rise but for a few, from none to more than are merged back.
+  for (std::int64_t outliers = 0; outliers < 24; ++outliers) {
+    for (index_t const n : {48, 60, 256, 1000}) {
+      CAPTURE(outliers);
+      CAPTURE(n);
+      std::vector<std::uint64_t> expected = keys_of(n, 17, ids::shuffled);
+      std::sort(expected.begin(), expected.end());
+      std::vector<std::uint64_t> keys = expected;
+      for (std::int64_t i = 0; i < outliers; ++i) {
+        auto const from = static_cast<std::ptrdiff_t>(random.between(0, n - 1));
+        auto const to = static_cast<std::ptrdiff_t>(random.between(0, n - 1));
+        std::uint64_t const key = keys[static_cast<std::size_t>(from)];
+        keys.erase(keys.begin() + from);
+        keys.insert(keys.begin() + to, key);
+      }
+      team.sort(keys.data(), n, nullptr);
+      CHECK(keys == expected);
+    }
+  }
   // Keys that differ in all 64 bits, which takes the most digits.
   std::vector<std::uint64_t> keys(100);
   for (std::size_t i = 0; i < keys.size(); ++i) {

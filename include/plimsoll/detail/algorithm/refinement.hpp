@@ -108,8 +108,9 @@ class refiner : placed_cell<Team> {
  private:
   PLIMSOLL_HD double target() const { return multiply(bound_, add(1.0, tolerance_)); }
 
-  PLIMSOLL_NOINLINE PLIMSOLL_HD packing_result pack(packing_problem const& problem) {
-    return packer<Team>(team_, memory_, problem, experts_).pack();
+  PLIMSOLL_NOINLINE PLIMSOLL_HD packing_result pack(packing_problem const& problem,
+                                                    bool is_repeated = false) {
+    return packer<Team>(team_, memory_, problem, experts_).pack(is_repeated);
   }
 
   /// Tries plans with one copy moved from one expert to another, or added in a free slot, each
@@ -137,6 +138,7 @@ class refiner : placed_cell<Team> {
     for (int k = 0; k < 2; ++k) {
       team_.sort(k == 0 ? arrays_.donors : arrays_.takers, n, arrays_.sort_storage);
     }
+    bool is_repeated = false;
     for (index_t diagonal = 0; diagonal < givers + n - 1; ++diagonal) {
       for (index_t i = maximum{}(diagonal - n + 1, index_t{0});
            i <= minimum{}(diagonal, givers - 1); ++i) {
@@ -158,7 +160,8 @@ class refiner : placed_cell<Team> {
           continue;
         }
         move_copy(from, to);
-        packing_result const packed = pack(trial);
+        packing_result const packed = pack(trial, is_repeated);
+        is_repeated = packed.keeps_order;
         if (packed.unplaced < 0 && packed.bound < result.peak && try_plan(trial.map, result)) {
           return true;
         }

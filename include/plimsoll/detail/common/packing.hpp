@@ -35,6 +35,7 @@ struct packing_result {
   load_bound least = {};
   index_t placed = 0;
   index_t unplaced = -1;  ///< an expert whose copies required anti-affinity leaves without a slot
+  bool keeps_order = false;  ///< the memory has the order of the experts, for the next packing
 };
 
 /// First and last slot of each rank of a layer, computed once: packings read them often, and rank
@@ -223,12 +224,15 @@ class packer {
         experts_(experts),
         arrays_(packing_arrays::in(memory, experts, problem.where.ranks(), problem.rule)) {}
 
-  /// Requires that the cell has at least as many slots as copies.
-  PLIMSOLL_HD packing_result pack() {
+  /// Requires that the cell has at least as many slots as copies. `is_repeated`: the last packing
+  /// in this memory was of the same cell, and `keeps_order`. If few weights have changed since, its
+  /// order is nearly sorted.
+  PLIMSOLL_HD packing_result pack(bool is_repeated = false) {
     index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
-    team_.for_each(n, [this](index_t i) {
-      arrays_.keys[i] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
+    team_.for_each(n, [=, this](index_t k) {
+      index_t const i = is_repeated ? id_of(arrays_.keys[k]) : k;
+      arrays_.keys[k] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
     });
     bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == anti_affinity::none;
     team_.for_each(ranks, [=, this](index_t r) {
@@ -251,6 +255,7 @@ class packer {
       return result;
     }
     team_.sort(arrays_.keys, n, arrays_.sort_storage);
+    result.keeps_order = true;
     double const bound = lower_bound(result.placed, result.least);
     if (plain) {
       result.peak = static_cast<double>(place_lightest_first());

@@ -13,10 +13,37 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Sorts keys of which all but a few rise: takes neighbors that fall out of the row, and merges them
+/// back. Returns false, with the keys in any order, if there are more than a few.
+inline bool sort_few_outliers(std::uint64_t* keys, index_t n) {
+  constexpr index_t most = 16;
+  std::uint64_t out[most];
+  index_t outliers = 0;
+  index_t rising = 0;
+  for (index_t i = 0; i < n; ++i) {
+    if (rising == 0 || keys[i] >= keys[rising - 1]) {
+      keys[rising++] = keys[i];
+    } else if (outliers + 2 > most) {
+      std::copy(out, out + outliers, keys + rising);  // as many as keys are missing before i
+      return false;
+    } else {
+      out[outliers++] = keys[--rising];
+      out[outliers++] = keys[i];
+    }
+  }
+  std::sort(out, out + outliers);
+  for (index_t to = n - 1; outliers > 0; --to) {
+    bool const is_outlier = rising == 0 || out[outliers - 1] > keys[rising - 1];
+    keys[to] = is_outlier ? out[--outliers] : keys[--rising];
+  }
+  return true;
+}
+
 /// Sorts 48 to 1024 keys by an LSD radix sort, others by std::sort. No branch of a radix sort
 /// depends on a key, while std::sort mispredicts every other comparison of new keys. The keys of
 /// planners are loads above 16-bit ids, listed by ascending id, so the passes skip the id bits, and
-/// leading and trailing bits that are the same in all keys.
+/// leading and trailing bits that are the same in all keys. Keys listed in another order were sorted
+/// before, and few of them have changed.
 inline void sort_keys(std::uint64_t* keys, index_t n) {
   constexpr index_t fewest = 48;  // below this, std::sort is faster
   constexpr index_t most = 1024;
@@ -35,6 +62,9 @@ inline void sort_keys(std::uint64_t* keys, index_t n) {
     zeros |= ~keys[i];
     ids_rise &= id <= (keys[i] & id_bits);
     id = keys[i] & id_bits;
+  }
+  if (!ids_rise && sort_few_outliers(keys, n)) {
+    return;
   }
   std::uint64_t const differ = ones & zeros & ~(ids_rise ? id_bits : 0);
   if (differ == 0) {
