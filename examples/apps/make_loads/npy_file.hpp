@@ -22,11 +22,13 @@ namespace make_loads {
 /// `commit`.
 class npy_file {
  public:
-  /// Opens the file and writes the header: version 1, C order, padded so that the values start at
-  /// a multiple of 64 bytes.
-  npy_file(std::string const& name, std::span<std::int64_t const> shape) : name_(name) {
+  /// Opens the file that `option` names and writes the header: version 1, C order, padded so that
+  /// the values start at a multiple of 64 bytes.
+  npy_file(std::string const& option, std::string const& name, std::span<std::int64_t const> shape)
+      : option_(option), name_(name) {
     std::error_code error;
-    target_ = std::filesystem::weakly_canonical(name, error);  // follows links
+    target_ = std::filesystem::absolute(name);
+    target_ = std::filesystem::weakly_canonical(target_, error);  // follows links
     if (error) {
       fail(error.value());
     }
@@ -71,6 +73,9 @@ class npy_file {
     }
   }
 
+  /// Returns the file behind links that `commit` replaces.
+  [[nodiscard]] std::filesystem::path const& target() const { return target_; }
+
   /// Closes the file and gives it its name.
   void commit() {
     errno = 0;
@@ -104,7 +109,7 @@ class npy_file {
   }
 
   [[noreturn]] void refuse(std::string const& got) const {
-    throw std::runtime_error("--output: expected a file that can be written, got '" + name_ +
+    throw std::runtime_error(option_ + ": expected a file that can be written, got '" + name_ +
                              "': " + got);
   }
 
@@ -112,6 +117,7 @@ class npy_file {
     refuse(code != 0 ? std::generic_category().message(code) : "a write failed");
   }
 
+  std::string option_;
   std::string name_;
   std::filesystem::path target_;
   std::string temporary_;

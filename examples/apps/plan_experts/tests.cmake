@@ -74,6 +74,8 @@ endif()
 set_tests_properties(plan_experts.report_in_browser PROPERTIES COST 30000)
 plimsoll_accepts(make_loads make_loads)
 plimsoll_accepts(make_loads.extremes make_loads_extremes)
+plimsoll_accepts(make_loads.workloads make_loads_workloads)
+plimsoll_accepts(make_loads.like make_loads_like)
 plimsoll_accepts(make_loads.full_disk make_loads_full_disk)
 plimsoll_accepts(trace.glm trace trace)
 if(OpenMP_CXX_FOUND)
@@ -507,6 +509,45 @@ plimsoll_refuses_to_make(large_top_k "--top-k: expected at most --experts \\(8\\
 plimsoll_refuses_to_make(nan_skew "--skew: expected a number from 0 to 16, got 'nan'"
   --steps 1 --skew nan)
 plimsoll_refuses_to_make(negative_drift "--drift: expected .*, got '-0.1'" --steps 1 --drift -0.1)
+plimsoll_refuses_to_make(unknown_workload
+  "--workload: expected w0 to w7, or balanced, hot-experts, .*, burst, got 'w8'" --steps 1 --workload w8)
+plimsoll_refuses_to_make(skew_of_a_workload "--skew: expected no value with --workload, got '0.5'"
+  --steps 1 --workload w1 --skew 0.5)
+plimsoll_refuses_to_make(drift_of_a_workload "--drift: expected no value with --workload, got '0'"
+  --steps 1 --workload w1 --drift 0)
+plimsoll_refuses_to_make(workload_like_a_trace "--like: expected no value with --workload, got 'a.npy'"
+  --steps 1 --workload w1 --like a.npy)
+plimsoll_refuses_to_make(many_of_the_used_experts
+  "--top-k: expected at most the 4 experts that empty-ranks uses, got 5" --steps 1 --workload w5 --top-k 5)
+plimsoll_refuses_to_make(sources_of_no_workload "--source-loads: expected --workload with it, got none"
+  --steps 1 --source-loads a.npy --ranks 2)
+plimsoll_refuses_to_make(sources_of_no_ranks "--source-loads: expected --ranks with it, got none"
+  --steps 1 --workload w4 --source-loads a.npy)
+plimsoll_refuses_to_make(ranks_of_no_sources "--ranks: expected --source-loads with it, got none"
+  --steps 1 --workload w4 --ranks 2)
+plimsoll_refuses_to_make(sources_over_output
+  "--source-loads: expected another file than --output, got './loads.npy' for both"
+  --steps 1 --workload w4 --ranks 2 --source-loads ./loads.npy)
+plimsoll_refuses_to_make(sources_in_no_folder
+  "--source-loads: expected a file that can be written, got 'no/a.npy': No such file"
+  --steps 1 --workload w4 --ranks 2 --source-loads no/a.npy)
+plimsoll_refuses_to_make(layers_of_a_trace
+  "--layers: expected no value with --like, whose file has them, got '2'" --steps 1 --like a.npy)
+# --like: <name> <regex> <file of inputs> <argument>...
+function(plimsoll_refuses_trace name regex file)
+  plimsoll_refuses(make_loads.refuses.trace.${name} "^make_loads: ${regex}"
+    make_loads --steps 2 --like ${inputs}/${file} --output loads.npy ${ARGN})
+endfunction()
+plimsoll_refuses_trace(missing "--like: [^ ]*none.npy: expected a readable file, got No such file" none.npy)
+plimsoll_refuses_trace(folder "--like: [^ ]*folder.npy: expected a readable file, got a folder" folder.npy)
+plimsoll_refuses_trace(text "--like: [^ ]*text.npy: expected a .npy file, got another one" text.npy)
+plimsoll_refuses_trace(floats "--like: [^ ]*floats.npy: expected integers of 32 or 64 bits, .*, got '<f8'" floats.npy)
+plimsoll_refuses_trace(top_k
+  "--top-k: expected at most [1-7], since one expert of [^ ]*steps.npy has so large a share of a layer's load, got 8"
+  steps.npy)
+plimsoll_refuses_trace(drift "--drift: expected no value with --like, got '0.1'" steps.npy --drift 0.1)
+plimsoll_refuses(make_loads.refuses.no_layers "^make_loads: --layers: expected a value, got none"
+  make_loads --steps 1 --experts 8 --output loads.npy)
 plimsoll_refuses(make_loads.refuses.many_tokens "^make_loads: --tokens: expected .* below 2\\^40"
   make_loads --steps 1 --layers 1 --experts 600 --tokens 2147483647 --top-k 600 --output loads.npy)
 plimsoll_refuses(make_loads.refuses.output_in_no_folder

@@ -861,6 +861,31 @@ case_make_loads_extremes() {
   "$programs/check_loads" even.npy 2 1 10 10 3
 }
 
+# The bytes of all workloads and of their loads by source are committed.
+case_make_loads_workloads() {
+  local names=(balanced hot-experts hot-rank spread ragged-sources empty-ranks moving-hot-spot burst) i
+  for i in {0..7}; do
+    loads --workload "w$i" --steps 5 --layers 2 --experts 24 --tokens 1001 --top-k 4 --seed 3 --output "w$i.npy" \
+      --ranks 6 --source-loads "sources$i.npy" >/dev/null
+    "$programs/check_loads" "w$i.npy" 5 2 24 1001 4
+    loads --workload "${names[i]}" --steps 5 --layers 2 --experts 24 --tokens 1001 --top-k 4 --seed 3 \
+      --output again.npy >/dev/null
+    same "w$i.npy" again.npy
+  done
+  sha256sum w?.npy sources?.npy | diff "$expected/make_loads_workloads.sha256" -
+}
+
+case_make_loads_like() {
+  loads --steps 40 --layers 3 --experts 48 --tokens 1024 --top-k 4 --drift 0.3 --seed 2 --output trace.npy
+  loads --like trace.npy --steps 200 --tokens 2000 --top-k 4 --seed 9 --output a.npy >printed
+  [[ $(head -1 printed) == 'trace.npy: correlation 0.845 after one step, 0.719 after two: domains of 6.7 steps' ]] ||
+    fail "expected another line than: $(cat printed)"
+  "$programs/check_loads" a.npy 200 3 48 2000 4
+  loads --like trace.npy --steps 200 --tokens 2000 --top-k 4 --seed 9 --output b.npy
+  same a.npy b.npy
+  sha256sum a.npy | diff "$expected/make_loads_like.sha256" -
+}
+
 # A file size limit simulates a full disk: the write fails half way.
 case_make_loads_full_disk() {
   local code=0
@@ -884,6 +909,9 @@ case_trace() {
   local file=$trace/glm-5.2-ten-domains/counts_by_domain.npy
   plan "$file" --ranks 64 --slots 320 --output plan.json --report report.html --json result.json
   "$programs/check_plan" "$file" plan.json 64 320 0.977
+  loads --like "$trace/glm-5.2-ten-domains/counts_by_chunk.npy" --steps 2 --output like.npy >printed
+  grep -Fq ': correlation 0.712 after one step, 0.612 after two: domains of 7.1 steps' printed ||
+    fail "expected another line than: $(head -1 printed)"
   "$programs/check_report" report.html result.json
   plan "$file" --ranks 64 --slots 320 --apart rank --output plan.json
   round_trips plan.json "$file" 64
