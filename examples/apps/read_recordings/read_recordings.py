@@ -7,12 +7,14 @@ Reads one kind of recording at a time:
   SGLang        its older recordings, .csv files of all ranks: layer_id, expert_id, count
   TensorRT-LLM  the folder of EXPERT_STATISTIC_PATH: meta_info.json and rank*.safetensors
   RTP-LLM       eplb_stats_rank*_step*_*.json of all ranks
+  Megatron-LM   folders of trace v1: manifest.json and tensors/expert_ids.pt
   top-k ids     .npy files [tokens, layers, k], with --experts
 Needs NumPy, and PyTorch for .pt files only.
 """
 
 import argparse
 import csv
+import hashlib
 import io
 import json
 import os
@@ -72,6 +74,15 @@ def joined(results):
             raise invalid(name, f"[layers, experts] of {shape_of(loads[0])}, as in {first}",
                           shape_of(more[0]))
     return numpy.concatenate([more for _, more in results])
+
+
+def table_of(counts, name):
+    """Arranges counts {(step, layer): [experts]} by step and layer, and returns the layers, too."""
+    steps, layers = (sorted(set(ids)) for ids in zip(*counts))
+    for step, layer in ((step, layer) for step in steps for layer in layers):
+        if (step, layer) not in counts:
+            raise invalid(name, "every layer in every iteration", f"{step} without layer {layer}")
+    return numpy.array([[counts[step, layer] for layer in layers] for step in steps]), layers
 
 
 # SGLang, modes stat and stat_approx -----------------------------------------------------------
@@ -167,9 +178,13 @@ def load_torch(name):
     except ImportError:
         raise invalid(name, "PyTorch, to read it", "no module torch") from None
     try:  # SGLang saves tensors of its GPU
-        recording = torch.load(name, map_location="cpu", weights_only=True)
+        return torch.load(name, map_location="cpu", weights_only=True)
     except Exception as error:  # of another type for every defect
         raise invalid(name, "a file of PyTorch", " ".join(str(error).split())) from None
+
+
+def load_sglang(name):
+    recording = load_torch(name)
     keys = set(recording) if isinstance(recording, dict) else set()
     if len(keys & {"logical_count", "records"}) != 1:
         raise invalid(name, "a recording of SGLang, with logical_count or records",
@@ -178,7 +193,7 @@ def load_torch(name):
 
 
 def read_sglang(files, oldest):
-    recordings = [(name, load_torch(name)) for name in files]
+    recordings = [(name, load_sglang(name)) for name in files]
     if len({"records" in recording for _, recording in recordings}) > 1:
         raise invalid(files[0], "files of one mode", "stat and another one")
     if "records" in recordings[0][1]:
@@ -350,13 +365,86 @@ def read_tensorrt_llm(folder):
                 raise invalid(name, f"{experts} counts, as meta_info.json says", len(array))
             cell = int(step), int(layer)
             counts[cell] = counts.get(cell, 0) + array
-    steps, layers = (sorted(set(ids)) for ids in zip(*counts)) if counts else ((), ())
-    for step, layer in ((step, layer) for step in steps for layer in layers):
-        if (step, layer) not in counts:
-            raise invalid(folder, "every layer in every iteration", f"{step} without layer {layer}")
     if not counts:
         raise invalid(folder, "counts", "none")
-    return numpy.array([[counts[step, layer] for layer in layers] for step in steps]), layers
+    return table_of(counts, folder)
+
+
+# Megatron-LM's trace v1 -----------------------------------------------------------------------
+
+
+MANIFEST = "manifest.json"
+
+
+def manifest_number(manifest, name, key, least, most):
+    number = manifest.get(key)
+    if type(number) is not int or not least <= number <= most:
+        raise invalid(f"{name}: {key}", f"a whole number from {least} to {most}", number)
+    return number
+
+
+def trace_ids(folder, manifest, name):
+    """Returns the ids [tokens, k] of a trace, whose file and contents are as the manifest says."""
+    tensors = manifest.get("tensors")
+    entry = tensors.get("expert_ids") if isinstance(tensors, dict) else None
+    fields = {"file": str, "sha256": str, "shape": list, "dtype": str}
+    if not isinstance(entry, dict) or not all(type(entry.get(key)) is one for key, one in fields.items()):
+        raise invalid(f"{name}: tensors: expert_ids", "file, sha256, shape and dtype", entry)
+    file = folder / entry["file"]
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    except ValueError as error:  # a name that no file can have
+        raise invalid(f"{name}: tensors: expert_ids: file", "the name of a file", error) from None
+    if digest != entry["sha256"]:
+        raise invalid(file, f"the sha256 of the manifest, {entry['sha256']}", digest)
+    ids = load_torch(file)
+    try:
+        ids = ids.numpy()
+    except (AttributeError, RuntimeError, TypeError) as error:
+        raise invalid(file, "a tensor of integers", error) from None
+    found = f"{ids.dtype} {shape_of(ids)}"
+    if entry["dtype"] != "int64" or found != f"int64 {entry['shape']}" or ids.ndim != 2 or 0 in ids.shape:
+        raise invalid(file, f"{entry['dtype']} {entry['shape']} of the manifest, as int64 [tokens, k]", found)
+    return ids
+
+
+def read_megatron(folders):
+    """Adds up the microbatches of each step and layer; a folder is one of them.
+
+    Returns the loads, and the layers of the model that their rows are.
+    """
+    counts, seen, of_experts = {}, {}, {}
+    for folder in folders:
+        name = folder / MANIFEST
+        manifest = parse_json(name, name.read_text(), "JSON of a trace of Megatron-LM")
+        if manifest.get("schema_version") != 1 or type(manifest["schema_version"]) is not int:
+            raise invalid(f"{name}: schema_version", 1, manifest.get("schema_version"))
+        experts = manifest_number(manifest, name, "num_experts", 1, MOST_EXPERTS)
+        of_experts.setdefault(experts, folder)
+        if len(of_experts) > 1:
+            first = next(iter(of_experts))
+            raise invalid(f"{name}: num_experts", f"{first}, as in {of_experts[first]}", experts)
+        step, layer, batch = (manifest_number(manifest, name, key, 0, (1 << 63) - 1)
+                              for key in ("step_id", "logical_layer_id", "microbatch_id"))
+        if (step, layer, batch) in seen:
+            raise invalid(folder, "each microbatch of a step and layer once", f"step {step}, layer {layer}, "
+                          f"microbatch {batch} again, after {seen[step, layer, batch]}")
+        seen[step, layer, batch] = folder
+        ids = trace_ids(folder, manifest, name)
+        for key, extent in zip(("logical_num_tokens", "topk"), ids.shape):
+            if manifest_number(manifest, name, key, 1, (1 << 63) - 1) != extent:
+                raise invalid(f"{name}: {key}", f"{extent}, as in expert_ids {shape_of(ids)}", manifest[key])
+        for id in (ids.min(), ids.max()):
+            if not 0 <= id < experts:
+                raise invalid(f"{folder}: expert_ids", f"ids from 0 to {experts - 1}", id)
+        ordered = numpy.sort(ids, axis=1)
+        repeats = numpy.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+        if repeats.size:
+            raise invalid(f"{folder}: expert_ids", "different experts of a token",
+                          f"one twice in row {repeats[0]}")
+        cell = step, layer
+        counts[cell] = counts.get(cell, 0) + numpy.bincount(ids.ravel(), minlength=experts)
+    return table_of(counts, "INPUT")
 
 
 # Top-k ids ------------------------------------------------------------------------------------
@@ -479,7 +567,7 @@ def options(arguments):
         prog="read_recordings", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", metavar="INPUT",
-                        help="files of one kind, or one folder")
+                        help="files of one kind, one folder, or folders of trace v1")
     parser.add_argument("--output", required=True, metavar="LOADS.npy")
     parser.add_argument("--oldest", type=row_or_unknown, metavar="ROW|unknown",
                         help="SGLang, mode stat: the row of the oldest step; needed if the program "
@@ -501,14 +589,18 @@ def read(inputs, oldest=None, experts=None, tokens_per_step=None, axes=None):
     kinds = {"folder" if path.is_dir() else path.suffix for path in inputs}
     kind = kinds.pop()
     readers = ("folder", ".pt", ".npy", ".csv", ".json")
-    if kinds or kind not in readers or (kind == "folder" and len(inputs) > 1):
+    traces = [kind == "folder" and (path / MANIFEST).exists() for path in inputs]
+    if kinds or kind not in readers or (kind == "folder" and len(inputs) > 1 and not all(traces)):
         raise invalid("INPUT", "files .pt or .csv of SGLang, files .json of RTP-LLM, files .npy of top-k ids, "
-                      "or one folder of TensorRT-LLM", ", ".join(map(str, inputs)))
+                      "folders of Megatron-LM with manifest.json, or one folder of TensorRT-LLM",
+                      ", ".join(map(str, inputs)))
     for option, value, its_kinds in (("--oldest", oldest, (".pt",)), ("--experts", experts, (".npy", ".csv")),
                                      ("--tokens-per-step", tokens_per_step, (".npy",)),
                                      ("--axes", axes, (".npy",))):
         if value is not None and kind not in its_kinds:
             raise invalid(option, f"{' or '.join(its_kinds)} files", inputs[0])
+    if all(traces):
+        return read_megatron(inputs)
     if kind == "folder":
         return read_tensorrt_llm(inputs[0])
     if kind == ".pt":

@@ -3,6 +3,7 @@
 line that says what it expected. Arguments: the number of damaged files of each kind, and a seed."""
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import numpy
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import read_recordings  # noqa: E402
+import recorder  # noqa: E402
 
 TOKENS = [b"-1", b"0", b"1e400", b"9" * 30, b"NaN", b"Infinity", b"true", b"null", b"[]", b"{}", b'"', b",", b"\n",
           b"\xff", b"[" * 50, b"]", b":", b"1.5", b"18446744073709551616", b"I64", b"shape", b"\x00", b"\xef\xbb\xbf"]
@@ -63,15 +65,18 @@ def outcome(arguments):
 def main(runs, seed):
     rng = random.Random(seed)
     read = refused = 0
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
         os.mkdir("statistic")
         files = {"statistic/rank0.safetensors": safetensors(), "statistic/meta_info.json": META,
                  "eplb_stats_rank0_step10_1.json": RTP, "rank0.csv": CSV}
         for name, content in files.items():
             pathlib.Path(name).write_bytes(content)
+        if importlib.util.find_spec("torch") is not None:
+            recorder.trace(pathlib.Path("trace"), numpy.array([[0, 1], [2, 0]]), 3)
+            files["trace/manifest.json"] = pathlib.Path("trace/manifest.json").read_bytes()
         for name, content in files.items():
-            inputs = ["statistic"] if name.startswith("statistic") else [name]
+            inputs = [os.path.dirname(name) or name]
             assert outcome(inputs) == (0, ""), name
             for _ in range(runs):
                 bytes_of_case = damaged(content, rng)

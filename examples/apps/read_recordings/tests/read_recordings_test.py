@@ -3,6 +3,7 @@
 the loads. Cases of .pt files are skipped without PyTorch."""
 
 import contextlib
+import hashlib
 import importlib.util
 import io
 import json
@@ -435,6 +436,109 @@ class RtpLlm(Case):
                      "rank 0, got [1, 2]", good, other)
         self.write(1, 10, [[1, 2, 3]], size=3)
         self.refused(start + "expected recordings of one number of ranks, got [2, 3]", good, other)
+
+
+@unittest.skipUnless(TORCH, "no PyTorch")
+class Megatron(Case):
+    """Trace v1 of Megatron-LM's imbalance benchmark: a folder for each step, layer and microbatch."""
+
+    IDS = numpy.array([[0, 1], [3, 0], [2, 0]])
+
+    def write(self, name, ids=IDS, **ids_of_trace):
+        recorder.trace(self.folder / name, ids, 4, **ids_of_trace)
+        return name
+
+    def edit(self, name, **changes):
+        """Changes keys of a manifest; None removes one."""
+        file = self.folder / name / "manifest.json"
+        manifest = json.loads(file.read_text()) | changes
+        file.write_text(json.dumps({key: value for key, value in manifest.items() if value is not None}))
+
+    def edit_ids(self, name, **changes):
+        manifest = json.loads((self.folder / name / "manifest.json").read_text())
+        manifest["tensors"]["expert_ids"] |= changes
+        self.edit(name, tensors=manifest["tensors"])
+
+    def test_one_trace(self):
+        loads, printed = self.read(self.write("a"))
+        self.assert_loads(loads, [[[3, 1, 1, 1]]])
+        self.assertEqual(printed, "loads.npy: 1 steps, 1 layers, 4 experts\n"
+                         "the rows are layers of the model: plan_experts --layer-ids 0\n")
+
+    def test_steps_layers_and_microbatches(self):
+        folders = [self.write(f"{step}_{layer}_{batch}", (self.IDS[:step + 1] + layer) % 4, step=step, layer=layer,
+                              microbatch=batch)
+                   for step in (2, 0) for layer in (9, 10) for batch in (0, 1)]
+        loads, printed = self.read(*folders)
+        # Two equal microbatches; ids are higher by the layer, modulo four experts.
+        self.assert_loads(loads, [[[0, 2, 2, 0], [0, 0, 2, 2]], [[2, 6, 2, 2], [2, 2, 6, 2]]])
+        self.assertIn("plan_experts --layer-ids 9:11\n", printed)
+
+    def test_refused_traces(self):
+        start = "read_recordings: "
+        self.write("a")
+        self.write("b")
+        self.refused(start + "b: expected each microbatch of a step and layer once, got step 0, layer 0, microbatch 0 "
+                     "again, after a", "a", "b")
+        self.edit("b", step_id=1, logical_layer_id=2)
+        self.refused(start + "INPUT: expected every layer in every iteration, got 0 without layer 2", "a", "b")
+        self.edit("b", num_experts=5, logical_layer_id=0)
+        self.refused(start + "b/manifest.json: num_experts: expected 4, as in a, got 5", "a", "b")
+        (self.folder / "c").mkdir()
+        self.refused(start + "INPUT: expected files .pt or .csv of SGLang, ", "a", "c")
+        self.refused(start + "--experts: expected .npy or .csv files, got a", "a", "--experts", 4)
+
+    def test_refused_manifests(self):
+        start = "read_recordings: a/manifest.json"
+        for changes, message in (
+                ({"schema_version": 2}, ": schema_version: expected 1, got 2"),
+                ({"schema_version": None}, ": schema_version: expected 1, got None"),
+                ({"schema_version": True}, ": schema_version: expected 1, got True"),
+                ({"num_experts": 0}, ": num_experts: expected a whole number from 1 to 65535, got 0"),
+                ({"step_id": -1}, ": step_id: expected a whole number from 0 to "),
+                ({"logical_layer_id": "0"}, ": logical_layer_id: expected a whole number from 0 to "),
+                ({"microbatch_id": 1.5}, ": microbatch_id: expected a whole number from 0 to "),
+                ({"logical_num_tokens": 4}, ": logical_num_tokens: expected 3, as in expert_ids [3, 2], got 4"),
+                ({"topk": None}, ": topk: expected a whole number from 1 to "),
+                ({"topk": 3}, ": topk: expected 2, as in expert_ids [3, 2], got 3"),
+                ({"tensors": []}, ": tensors: expert_ids: expected file, sha256, shape and dtype, got None"),
+                ({"tensors": {"expert_ids": {"file": "a"}}}, ": tensors: expert_ids: expected file, sha256, ")):
+            self.write("a")
+            self.edit("a", **changes)
+            self.refused(start + message, "a")
+            shutil.rmtree(self.folder / "a")
+        for text in ("[]", "{", "[" * 100000):
+            (self.folder / "a").mkdir(exist_ok=True)
+            (self.folder / "a" / "manifest.json").write_text(text)
+            self.refused(start + ": expected JSON of a trace of Megatron-LM, got ", "a")
+
+    def test_refused_tensors(self):
+        start = "read_recordings: a/tensors/expert_ids.pt: "
+        self.write("a")
+        self.edit_ids("a", shape=[2, 3])
+        self.refused(start + "expected int64 [2, 3] of the manifest, as int64 [tokens, k], got int64 [3, 2]", "a")
+        self.edit_ids("a", shape=[3, 2], dtype="int32")
+        self.refused(start + "expected int32 [3, 2] of the manifest, as int64 [tokens, k], got int64 [3, 2]", "a")
+        self.edit_ids("a", dtype="int64", file="tensors/\0")
+        self.refused("read_recordings: a/manifest.json: tensors: expert_ids: file: expected the name of a file", "a")
+        self.edit_ids("a", file="none.pt")
+        self.refused("read_recordings: a/none.pt: expected it to be read or written, got No such file", "a")
+        self.edit_ids("a", file="tensors/token_ids.pt", sha256="0" * 64)
+        self.refused("read_recordings: a/tensors/token_ids.pt: expected the sha256 of the manifest, 0000", "a")
+        for number, (content, message) in enumerate(((self.IDS + 1, "ids from 0 to 3, got 4"),
+                                                     (self.IDS - 1, "ids from 0 to 3, got -1"),
+                                                     (self.IDS * 0 + [[1, 1], [1, 2], [2, 2]],
+                                                      "different experts of a token, got one twice in row 0"))):
+            self.write(f"id{number}", content)
+            self.refused(f"read_recordings: id{number}: expert_ids: expected {message}", f"id{number}")
+        for number, (content, message) in enumerate((([1], "a tensor of integers, got 'list'"),
+                                                     (self.IDS[0], "int64 [3, 2] of the manifest"),
+                                                     (self.IDS * 0.5, "int64 [3, 2] of the manifest"))):
+            name = self.write(f"tensor{number}")
+            file = self.folder / name / "tensors" / "expert_ids.pt"
+            recorder.save(content, file)
+            self.edit_ids(name, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
+            self.refused(f"read_recordings: {name}/tensors/expert_ids.pt: expected {message}", name)
 
 
 class Output(Case):

@@ -3,7 +3,12 @@
 
 Written from what the recorder does, not from its source: a ring of the mode stat keeps its position
 when a recording starts, and is saved whole in the order of its rows, after a sum over the ranks.
+
+`trace` writes a folder of Megatron-LM's trace v1.
 """
+
+import hashlib
+import json
 
 import numpy
 
@@ -79,3 +84,21 @@ def save(recording, file):
         return [tensors(item) for item in value] if isinstance(value, list) else value
 
     torch.save(tensors(recording), file)
+
+
+def trace(folder, ids, experts, step=0, layer=0, microbatch=0):
+    """Writes a trace of Megatron-LM: a manifest and the tensors that it names, with their checksums."""
+    tokens, k = ids.shape
+    tensors = {"token_ids": ids, "expert_ids": ids, "gates": numpy.full((tokens, k), 1 / k, numpy.float32),
+               "source_rank": numpy.zeros(tokens, numpy.int32)}
+    (folder / "tensors").mkdir(parents=True)
+    entries = {}
+    for name, tensor in tensors.items():
+        file = f"tensors/{name}.pt"
+        save(tensor, folder / file)
+        entries[name] = {"file": file, "shape": list(tensor.shape), "dtype": str(tensor.dtype),
+                         "sha256": hashlib.sha256((folder / file).read_bytes()).hexdigest()}
+    manifest = {"schema_version": 1, "seed": 7, "workload_id": "W1_hot_expert_set", "workload_checksum": "0",
+                "world_size": 1, "hidden_size": 8, "num_experts": experts, "topk": k, "logical_num_tokens": tokens,
+                "step_id": step, "logical_layer_id": layer, "microbatch_id": microbatch, "tensors": entries}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
