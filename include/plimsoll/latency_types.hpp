@@ -54,7 +54,8 @@ struct token_cost {
   PLIMSOLL_HD double operator()(index_t rank, double tokens) const;
 };
 
-/// The cost model of LLEP (arXiv 2601.17111): a launch, plus a cost per token and per expert.
+/// The cost model of LLEP (arXiv 2601.17111): a launch, plus a cost per token and per expert. The
+/// tokens that cost nothing are ours.
 struct moe_cost {
   /// Cost of a rank that has any tokens.
   double launch = 0;
@@ -62,9 +63,12 @@ struct moe_cost {
   double per_token = 0;
   /// Cost of each expert.
   double per_expert = 0;
+  /// Tokens of a rank that cost nothing beyond `launch`: in small batches a rank takes as long as
+  /// it takes to read the weights, however many tokens share them.
+  double flat_below = 0;
 
-  /// Returns the cost of a rank that computes `tokens` tokens of `experts` experts; 0 without
-  /// tokens.
+  /// Returns launch + per_token max(tokens - flat_below, 0) + per_expert experts, the cost of a
+  /// rank that computes `tokens` tokens of `experts` experts; 0 without tokens.
   [[nodiscard]] PLIMSOLL_HD double operator()(double tokens, index_t experts) const;
 };
 

@@ -194,6 +194,8 @@ struct layer_transfers {
   /// Most staging slots that a rank needs at one time.
   index_t staging_slots = 0;
   slot_changes changes = {};
+  /// Estimated duration of its rounds, one after another.
+  double seconds = 0;
 };
 
 /// Transfers from one placement to another, in host memory.
@@ -206,8 +208,8 @@ struct transfer_plan {
   std::vector<std::int64_t> sent_bytes;
   /// `[ranks]`: bytes that each rank receives from other ranks and from host memory.
   std::vector<std::int64_t> received_bytes;
-  /// Estimated duration if layers and rounds follow one another: the sum over the rounds of the
-  /// time of the slowest rank. A rank sends and receives at the same time; its transfers of
+  /// Estimated duration if layers follow one another. A round takes as long as its slowest rank; a
+  /// rank sends and receives at the same time; its transfers of
   /// different kinds follow one another.
   double seconds = 0;
 };

@@ -24,6 +24,7 @@
 #include <plimsoll/quota.hpp>
 #include <plimsoll/random.hpp>
 #include <plimsoll/refinement.hpp>
+#include <plimsoll/replan_gate.hpp>
 #include <plimsoll/replay.hpp>
 #include <plimsoll/replication.hpp>
 #include <plimsoll/slot_assignment.hpp>

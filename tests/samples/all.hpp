@@ -23,6 +23,7 @@
 #include "samples/quota.hpp"
 #include "samples/random.hpp"
 #include "samples/refinement.hpp"
+#include "samples/replan_gate.hpp"
 #include "samples/replay.hpp"
 #include "samples/replication.hpp"
 #include "samples/select_planner.hpp"

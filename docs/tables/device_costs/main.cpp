@@ -160,6 +160,28 @@ void measure_plan_within() {
   }
 }
 
+void measure_replan_gate() {
+  constexpr index_t steps = 16;
+  constexpr index_t layers = 58;
+  constexpr index_t experts = 256;
+  constexpr index_t slots = 320;
+  std::vector<std::int32_t> const loads = drifting_loads(steps, layers, experts);
+  tensor_ref<std::int32_t const> const history(loads.data(), steps, layers, experts);
+  auto const plan_of = [&](index_t first, index_t count) {
+    return plimsoll::flow_placement(plimsoll::seq, plimsoll::detail::part_of(history, first, count),
+                                    slots, {.on = {.ranks = 64}});
+  };
+  auto const in_use = plan_of(0, 1);
+  auto const plan = plan_of(0, steps);
+  auto const first = plan_of(0, steps / 2);
+  auto const second = plan_of(steps / 2, steps / 2);
+  measured& m = all.emplace_back("replan_gate");
+  m.arguments = bytes_of(loads);
+  plimsoll::replan_options<> const options{.cost = {.per_token = 1}, .horizon = 100};
+  static_cast<void>(plimsoll::replan_gate(counting_policy{&m.costs}, history, in_use.ref(),
+                                          {{plan.ref(), first.ref(), second.ref()}}, options));
+}
+
 void measure_select_planner() {
   constexpr index_t steps = 16;
   constexpr index_t layers = 58;
@@ -564,6 +586,7 @@ void measure_all() {
   measure_flow_placement();
   measure_migration();
   measure_plan_within();
+  measure_replan_gate();
   measure_select_planner();
   measure_craft();
   measure_gem("gem_small", 48, 16, 4);

@@ -87,6 +87,31 @@ void expect_cost(std::string_view function, Cost const& cost, index_t ranks) {
   }
 }
 
+/// Throws unless `speeds`, of a cost, are in range: an infinite speed gives a time of 0, a valid
+/// number, so that no body would notice it.
+inline void expect_cost_speeds(std::string_view function, argument_name const& cost,
+                               std::vector<double> const& speeds) {
+  for (std::size_t r = 0; r < speeds.size(); ++r) {
+    if (!(speeds[r] >= 0x1p-64 && speeds[r] <= 0x1p64)) {
+      fail(function, cost + ".speeds", "values from 2^-64 to 2^64",
+           text(speeds[r], " for rank ", r));
+    }
+  }
+}
+
+inline void expect_moe_cost(std::string_view function, argument_name const& argument,
+                            moe_cost const& cost) {
+  auto const expect_one = [&](char const* member, double value) {
+    if (!(value >= 0 && value < 0x1p960)) {
+      fail(function, argument + member, "a number from 0 to below 2^960", text(value));
+    }
+  };
+  expect_one(".launch", cost.launch);
+  expect_one(".per_token", cost.per_token);
+  expect_one(".per_expert", cost.per_expert);
+  expect_one(".flat_below", cost.flat_below);
+}
+
 /// Checks the arguments that all replays of latencies share.
 template <class Loads, class Cost>
 void expect_replayable(std::string_view function, Loads const& loads,

@@ -78,26 +78,10 @@ inline void expect_least_loaded_options(std::string_view function,
   expect_between(function, "options.max_token_copies", 0, 0x7fffffff, o.max_token_copies, "ids");
 }
 
-/// Throws unless `speeds`, of a cost, are in range: an infinite speed gives a time of 0, a valid
-/// number, so that `plan` would not notice it.
-inline void expect_cost_speeds(std::string_view function, std::vector<double> const& speeds) {
-  for (std::size_t r = 0; r < speeds.size(); ++r) {
-    if (!(speeds[r] >= 0x1p-64 && speeds[r] <= 0x1p64)) {
-      fail(function, "price.cost.speeds", "values from 2^-64 to 2^64",
-           text(speeds[r], " for rank ", r));
-    }
-  }
-}
-
 /// Returns `price` if its cost is for `ranks` ranks and its numbers are in range.
 template <class Context, class Cost>
 spill_price<Cost> const& expect_price(std::string_view function, Context const& context,
                                       index_t ranks, spill_price<Cost> const& price) {
-  auto const expect_one = [&](char const* argument, double value) {
-    if (!(value >= 0 && value < 0x1p960)) {
-      fail(function, argument, "a number from 0 to below 2^960", text(value));
-    }
-  };
   auto const expect_bandwidth = [&](char const* argument, double value) {
     // Within this range no sum of transfer times overflows.
     if (!(value >= 0x1p-900 && value < 0x1p960)) {
@@ -105,14 +89,12 @@ spill_price<Cost> const& expect_price(std::string_view function, Context const& 
     }
   };
   if constexpr (std::same_as<Cost, moe_cost>) {
-    expect_one("price.cost.launch", price.cost.launch);
-    expect_one("price.cost.per_token", price.cost.per_token);
-    expect_one("price.cost.per_expert", price.cost.per_expert);
+    expect_moe_cost(function, "price.cost", price.cost);
   } else if constexpr (!std::is_void_v<Cost>) {
     detail::expect_cost(function, price.cost, ranks);
   }
   if constexpr (std::same_as<Cost, token_cost> || std::same_as<Cost, latency_curves>) {
-    expect_cost_speeds(function, on_host(context, price.cost.speeds));
+    expect_cost_speeds(function, "price.cost", on_host(context, price.cost.speeds));
   }
   if constexpr (!std::is_void_v<Cost>) {
     expect_bandwidth("price.within_node", price.within_node);

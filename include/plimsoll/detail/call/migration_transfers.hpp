@@ -129,8 +129,9 @@ inline transfer_plan list_transfers(std::vector<transfer> const& of_slots,
         clock.add(plan.list[first]);
         add_bytes(plan.list[first], plan.sent_bytes, plan.received_bytes);
       }
-      plan.seconds += clock.end_round();
+      plan.layers[layer].seconds += clock.end_round();
     }
+    plan.seconds += plan.layers[layer].seconds;
   }
   return plan;
 }

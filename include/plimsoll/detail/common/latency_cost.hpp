@@ -89,7 +89,8 @@ PLIMSOLL_HD inline double token_cost::operator()(index_t rank, double tokens) co
 
 PLIMSOLL_HD inline double moe_cost::operator()(double tokens, index_t experts) const {
   double const weights = detail::mul_then_add(per_expert, static_cast<double>(experts), launch);
-  return tokens > 0 ? detail::mul_then_add(per_token, tokens, weights) : 0.0;
+  double const counted = detail::maximum{}(detail::add(tokens, -flat_below), 0.0);
+  return tokens > 0 ? detail::mul_then_add(per_token, counted, weights) : 0.0;
 }
 
 }}  // namespace plimsoll

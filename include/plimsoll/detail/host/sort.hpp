@@ -13,8 +13,8 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Sorts keys of which all but a few rise: takes neighbors that fall out of the row, and merges them
-/// back. Returns false, with the keys in any order, if there are more than a few.
+/// Sorts keys of which all but a few rise: takes out neighbors that fall, and merges them back.
+/// Returns false, with the keys in any order, if there are more than a few.
 inline bool sort_few_outliers(std::uint64_t* keys, index_t n) {
   constexpr index_t most = 16;
   std::uint64_t out[most];
@@ -42,8 +42,8 @@ inline bool sort_few_outliers(std::uint64_t* keys, index_t n) {
 /// Sorts 48 to 1024 keys by an LSD radix sort, others by std::sort. No branch of a radix sort
 /// depends on a key, while std::sort mispredicts every other comparison of new keys. The keys of
 /// planners are loads above 16-bit ids, listed by ascending id, so the passes skip the id bits, and
-/// leading and trailing bits that are the same in all keys. Keys listed in another order were sorted
-/// before, and few of them have changed.
+/// leading and trailing bits that are the same in all keys. Keys listed in another order were
+/// sorted before, and few of them have changed.
 inline void sort_keys(std::uint64_t* keys, index_t n) {
   constexpr index_t fewest = 48;  // below this, std::sort is faster
   constexpr index_t most = 1024;
