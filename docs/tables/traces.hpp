@@ -67,6 +67,23 @@ namespace examples {
   return rows;
 }
 
+/// Returns the cells of the rows of the table that `program` makes on the page, without its header.
+[[nodiscard]] inline std::vector<std::vector<std::string>> cells_of_table(
+    std::string const& page, std::string const& program) {
+  std::vector<std::vector<std::string>> result;
+  for (std::string const& line : rows_of_table(page, program)) {
+    std::vector<std::string>& cells = result.emplace_back();
+    std::size_t begin = 2;
+    for (std::size_t end = line.find(" | ", begin); end != std::string::npos;
+         end = line.find(" | ", begin)) {
+      cells.push_back(line.substr(begin, end - begin));
+      begin = end + 3;
+    }
+    cells.push_back(line.substr(begin, line.size() - begin - 2));
+  }
+  return result;
+}
+
 /// Reads recorded counts `[parts, layers, experts]` of a file with at least `least` parts.
 [[nodiscard]] inline npy::array<std::int64_t> measured_counts(std::string const& file, int least) {
   npy::any_array read = npy::read(file);

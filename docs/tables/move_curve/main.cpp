@@ -22,21 +22,9 @@ constexpr char const* drawn = "GLM-5.2, ten domains in order";
 
 /// Returns the cells of the rows of the table that are drawn.
 std::vector<row> cells_of(std::string const& page) {
-  std::vector<row> result;
-  for (std::string const& line : examples::rows_of_table(page, "next_window")) {
-    row& cells = result.emplace_back();
-    std::size_t begin = 2;
-    for (std::size_t end = line.find(" | ", begin); end != std::string::npos;
-         end = line.find(" | ", begin)) {
-      cells.push_back(line.substr(begin, end - begin));
-      begin = end + 3;
-    }
-    cells.push_back(line.substr(begin, line.size() - begin - 2));
-    if (cells[0] != drawn) {
-      result.pop_back();
-    }
-  }
-  return result;
+  std::vector<row> rows = examples::cells_of_table(page, "next_window");
+  std::erase_if(rows, [](row const& cells) { return cells[0] != drawn; });
+  return rows;
 }
 double number(std::string const& cell) { return std::atof(cell.c_str()); }
 
