@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -144,6 +145,19 @@ namespace detail {
       "");
 }
 
+/// Accepts numbers from 0 to `high`.
+[[nodiscard]] inline CLI::Validator number_from_zero(std::int64_t high) {
+  std::string const expected = "expected a number from 0 to " + std::to_string(high);
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        bool const good =
+            detail::parses(text, value) && value >= 0 && value <= static_cast<double>(high);
+        return good ? std::string() : expected + ", got '" + text + "'";
+      },
+      "");
+}
+
 /// Returns the word of a list most similar to `text`, of several the shortest, to suggest after a
 /// typing error; empty if none is similar.
 [[nodiscard]] inline std::string nearest(std::string const& text,
@@ -211,7 +225,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Parses the arguments, runs `body` and turns every exception into one line and exit code 2.
+/// Parses the arguments and runs `body`, whose result is the exit status if it has one. Turns every
+/// exception into one line and exit code 2.
 template <class Body>
 int run(CLI::App& app, int argc, char const* const* argv, Body&& body) {
   std::string const program = app.get_name();
@@ -226,9 +241,15 @@ int run(CLI::App& app, int argc, char const* const* argv, Body&& body) {
   };
   try {
     app.parse(argc, argv);
-    body();
+    int status = 0;
+    if constexpr (std::same_as<decltype(body()), int>) {
+      status = body();
+    } else {
+      body();
+    }
     // Output that could not be written is a failure too, for example on a full disk.
-    return std::fflush(stdout) == 0 ? 0 : refuse("output: expected it to be written, got an error");
+    return std::fflush(stdout) == 0 ? status
+                                    : refuse("output: expected it to be written, got an error");
   } catch (CLI::RequiredError const& e) {
     std::string const what = e.what();  // "--ranks is required"
     return refuse(what.substr(0, what.find(' ')) + ": expected a value, got none");

@@ -33,6 +33,7 @@
 
 #include "command_line.hpp"
 #include "curves_file.hpp"
+#include "decision.hpp"
 #include "evaluation.hpp"
 #include "loads.hpp"
 #include "npy.hpp"
@@ -831,7 +832,53 @@ std::string today() {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &parts)};
 }
 
-void run_program(options const& o, std::string command) {
+/// Judges whether the new plan is worth it: plans on each half of the steps, and judges on the
+/// other. A plan that was read is judged on all of them.
+decision_outcome decide_on(options const& o, measured_loads const& loads, outcome const& result) {
+  if (result.before.slots != result.after.slots ||
+      result.before.rank_offsets != result.after.rank_offsets) {
+    throw usage_error("--verdict", "a plan in use with as many slots on every rank as the new plan",
+                      std::to_string(result.before.slots) + " slots of a layer in " +
+                          result.before_name + ", and " + std::to_string(result.after.slots));
+  }
+  bool const moves = result.moves.has_value();
+  decision_request request{
+      .how = {.on = {.ranks = result.after.ranks, .nodes = o.nodes},
+              .split = result.split,
+              .horizon = o.horizon,
+              .expert_bytes = o.expert_bytes.value_or(1),
+              .rounds = o.rounds == "one-peer" ? plimsoll::round_rule::one_peer
+                                               : plimsoll::round_rule::send_and_receive,
+              .transfer_share = moves && o.expert_bytes ? 1.0 : 0.0},
+      .token_us = o.token_us,
+      .flat_below = o.flat_below,
+      .counts_moves = moves,
+      .knows_bytes = o.expert_bytes.has_value()};
+  request.how.bandwidths.across_nodes = o.bandwidth * gigabyte;
+  if (result.gem) {
+    request.curves = result.gem->curves;
+  }
+  index_t const steps = std::max<index_t>(1, loads.file.steps() - loads.totals.empty_steps);
+  return within_memory(loads.file, steps, "all steps with load, which --verdict holds,", [&] {
+    npy::any_array const all = filled_steps(loads.file, loads.totals);
+    judged_plans plans{.after = result.after};
+    bool const is_read = o.planner == "none" && o.refinement == "none" && !limits_moves(o);
+    if (!is_read && steps >= least_steps) {
+      options half = o;
+      half.trace_length.reset();
+      auto const planned = [&](index_t first, index_t last) {
+        load_file file = part_of(all, first, last, o.loads);
+        load_totals totals = check_loads(file, 0, file.layers(), shape_rule::trusted);
+        measured_loads const part{std::move(file), std::move(totals), loads.rows};
+        return plan_loads(half, part).after;
+      };
+      plans.of_halves = {planned(0, steps / 2), planned(steps / 2, steps)};
+    }
+    return decide(all, result.before, plans, request);
+  });
+}
+
+int run_program(options const& o, std::string command) {
   outputs files(o);
   auto const loads = read_rows("LOADS", o.loads, o);
   auto const in_memory = [](load_file const& file, auto&& work) {
@@ -870,6 +917,9 @@ void run_program(options const& o, std::string command) {
               .mean;
     }
   }
+  if (o.verdict) {
+    result.decision = decide_on(o, loads, result);
+  }
   files.write(o, result);
   // A table that cannot be printed is an error, and after an error no file is written.
   if (std::fputs(table_of(result).c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
@@ -881,6 +931,7 @@ void run_program(options const& o, std::string command) {
       std::printf("wrote %s\n", name->c_str());
     }
   }
+  return result.decision ? result.decision->exit_status() : 0;
 }
 
 /// Returns the command line, quoted for a shell.
@@ -913,6 +964,6 @@ int main(int argc, char** argv) {
   add_options(app, o);
   return run(app, argc, argv, [&] {
     check_options(app, o);
-    run_program(o, command_line(argc, argv));
+    return run_program(o, command_line(argc, argv));
   });
 }

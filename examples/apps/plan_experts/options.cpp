@@ -146,6 +146,11 @@ void expect_not_given(CLI::App const& app, std::initializer_list<char const*> na
   }
 }
 
+/// Refuses a flag that was given.
+[[noreturn]] void expect_not_given_flag(char const* name, std::string const& with) {
+  throw usage_error(name, "not to be given with " + with, "it");
+}
+
 /// Refuses options of the planner with --planner none. A refinement and a limit on the moves plan,
 /// too, and take some of them.
 void check_without_planner(CLI::App const& app, options const& o) {
@@ -171,8 +176,9 @@ void check_without_planner(CLI::App const& app, options const& o) {
 void check_moves(CLI::App const& app, options const& o) {
   if (o.previous.empty()) {
     for (char const* name : {"--max-moves", "--max-bytes", "--rounds", "--bandwidth", "--token-us",
-                             "--transfers", "--lost-ranks"}) {
-      if (app.count(name) > 0) {
+                             "--transfers", "--lost-ranks", "--horizon"}) {
+      bool const is_of_verdict = o.verdict && std::string_view(name) == "--token-us";
+      if (app.count(name) > 0 && !is_of_verdict) {
         throw usage_error(name, "--previous with it", "none");
       }
     }
@@ -200,6 +206,27 @@ void check_moves(CLI::App const& app, options const& o) {
   }
   if (app.count("--bandwidth") > 0 && o.nodes == 1) {
     throw usage_error("--bandwidth", "--nodes above 1 with it, since it is that across nodes", "1");
+  }
+}
+
+/// Checks the options about the verdict.
+void check_verdict(CLI::App const& app, options const& o) {
+  if (!o.verdict) {
+    for (char const* name : {"--flat-below", "--horizon"}) {
+      if (app.count(name) > 0) {
+        throw usage_error(name, "--verdict with it", "none");
+      }
+    }
+    return;
+  }
+  if (o.planner == "craft") {
+    expect_not_given_flag("--verdict", "--planner craft, whose layers have slots of their own");
+  }
+  if (o.planner == "gem") {
+    expect_not_given(app, {"--flat-below"}, "--planner gem, which has latency curves");
+  }
+  if (!o.lost_ranks.empty()) {
+    expect_not_given_flag("--verdict", "--lost-ranks, after which experts must move");
   }
 }
 
@@ -349,7 +376,9 @@ void add_options(CLI::App& app, options& o) {
       "  plan_experts old.npy --layer-ids 3: --plan location.json --ranks 64 --evaluate new.npy\n"
       "  The best plan that 100 moves reach from the one in use, and what to transfer:\n"
       "  plan_experts new.npy --previous plan.json --max-moves 100 --expert-bytes 44MB \\\n"
-      "    --output next.json --transfers transfers.json");
+      "    --output next.json --transfers transfers.json\n"
+      "  Is balancing worth it for this load? The exit status says so, too:\n"
+      "  plan_experts steps.npy --planner flow --ranks 64 --slots 320 --verdict");
   add("LOADS", o.loads,
       "Token copies of every expert, [layers, experts] or [steps, layers, experts]: a "
       ".npy file, SGLang's JSON (logical_count), a .csv file, or - for the standard "
@@ -537,6 +566,26 @@ void add_options(CLI::App& app, options& o) {
       ->capture_default_str()
       ->group(moves);
 
+  std::string const worth = "Whether to move";
+  app.add_flag(
+         "--verdict", o.verdict,
+         wrapped("Says whether the new plan is worth it, judged on steps that such plans were "
+                 "not made from, and why. Exit status: 0 try it, 3 not now, 4 not enough to "
+                 "tell"))
+      ->group(worth);
+  add("--flat-below", o.flat_below,
+      "Token copies of a rank in a layer that take no time of their own, since reading the weights "
+      "takes longer; with small batches")
+      ->check(number_from_zero(1'000'000'000))
+      ->type_name("TOKENS")
+      ->group(worth);
+  add("--horizon", o.horizon,
+      "Steps until the next decision, in which the transfers from --previous must pay")
+      ->check(whole_number(1, 0x7fffffff))
+      ->type_name("STEPS")
+      ->capture_default_str()
+      ->group(worth);
+
   std::string const files = "What to write";
   add("--output", o.output, "The plan")->type_name("FILE")->group(files);
   add("--format", o.format,
@@ -573,6 +622,7 @@ void check_options(CLI::App const& app, options const& o) {
   check_ahead(app, o);
   check_nodes(o);
   check_moves(app, o);
+  check_verdict(app, o);
   if (o.slot_loads && o.plan.empty() && o.previous.empty()) {
     throw usage_error("--slot-loads", "--previous or --plan with the plan in use", "none of them");
   }

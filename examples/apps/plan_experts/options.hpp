@@ -69,6 +69,9 @@ struct options {
   std::string rounds = "one-peer";
   double bandwidth = plimsoll::transfer_bandwidths{}.across_nodes / gigabyte;  ///< in GB/s
   double token_us = 0.2;  ///< time of a token copy on a rank
+  bool verdict = false;
+  double flat_below = 0;        ///< token copies of a rank that take no time of their own
+  std::int64_t horizon = 1000;  ///< steps until the next decision
   std::string transfers;
   std::string output;
   std::string format;

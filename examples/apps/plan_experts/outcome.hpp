@@ -20,6 +20,7 @@
 #include <plimsoll/types.hpp>
 
 #include "curves_file.hpp"
+#include "decision.hpp"
 #include "plan.hpp"
 #include "selection.hpp"
 
@@ -275,8 +276,9 @@ struct outcome {
   plan after = {};
   /// The plan without --refine, if there is a file of --evaluate to compare it on.
   std::optional<plan> unrefined = {};
-  std::optional<double> unrefined_mean = {};  ///< its mean balancedness there, as served
-  std::vector<comparison> comparisons = {};   ///< LOADS, then the file of --evaluate
+  std::optional<double> unrefined_mean = {};      ///< its mean balancedness there, as served
+  std::vector<comparison> comparisons = {};       ///< LOADS, then the file of --evaluate
+  std::optional<decision_outcome> decision = {};  ///< with --verdict
 };
 
 /// Returns whether the traffic is printed: with one node and tokens on all ranks alike it is the

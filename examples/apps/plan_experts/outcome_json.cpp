@@ -208,6 +208,29 @@ template <class T>
   return "from_host";
 }
 
+json to_json(decision_outcome const& d) {
+  using plimsoll::replan_answer;
+  auto const number_or_null = [](double value) {
+    return std::isfinite(value) ? json(value) : json();
+  };
+  return {{"answer", d.answer == replan_answer::move   ? "move"
+                     : d.answer == replan_answer::keep ? "keep"
+                                                       : "insufficient_evidence"},
+          {"text", d.text()},
+          {"change", d.change()},
+          {"steps", d.steps},
+          {"gain", d.judged.gain},
+          {"gain_us", 1e6 * d.judged.gain_seconds},
+          {"standard_error_us", 1e6 * d.judged.standard_error},
+          {"step_us", 1e6 * d.step_seconds},
+          {"possible_us", 1e6 * d.possible_seconds},
+          {"move_us", d.counts_moves && d.knows_bytes ? json(1e6 * d.judged.move_seconds) : json()},
+          {"break_even_steps", number_or_null(d.judged.break_even_steps)},
+          {"horizon", d.counts_moves ? json(d.horizon) : json()},
+          {"flat_below", d.flat_below},
+          {"rank_tokens", d.rank_tokens}};
+}
+
 /// Writes one key per line, so that a person can read the head of the file.
 void write_object(std::ostream& out, json const& object) {
   char const* separator = "{\n";
@@ -294,6 +317,7 @@ void write_outcome(std::ostream& out, outcome const& result) {
                        {"gem", result.gem ? to_json(*result.gem) : json()},
                        {"selected", result.selected ? to_json(*result.selected) : json()},
                        {"moves", result.moves ? moves_of(result) : json()},
+                       {"decision", result.decision ? to_json(*result.decision) : json()},
                        {"comparisons", comparisons}};
   write_object(out, object);
 }

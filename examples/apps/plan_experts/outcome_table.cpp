@@ -302,6 +302,12 @@ template <class Statistics>
   return lines + "\n";
 }
 
+[[nodiscard]] std::string decision_of(outcome const& result) {
+  return result.decision ? fmt::format("verdict: {}\nwhat would change it: {}\n",
+                                       result.decision->text(), result.decision->change())
+                         : "";
+}
+
 [[nodiscard]] std::string planner_of(outcome const& result) {
   std::string const before =
       result.before_name == "trivial"
@@ -543,7 +549,7 @@ std::string table_of(outcome const& result) {
          table_of(latency_title, "95th percentile", latency, width, 2) + table_of_traffic(result) +
          craft_of(result) + gem_of(result) + candidates_of(result) + moves_of(result) +
          losses_of(result) + warning_lines_of(result) + empty_of(result) + weights_of(result) +
-         planner_of(result);
+         planner_of(result) + decision_of(result);
 }
 
 }  // namespace examples

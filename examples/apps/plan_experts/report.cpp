@@ -345,6 +345,10 @@ void facts(std::ostream& out, chart_data const& d) {
       fact(out, "break-even", escaped(loads));
     }
   }
+  if (o.decision) {
+    fact(out, "worth it", escaped(o.decision->text()));
+    fact(out, "what would change that", escaped(o.decision->change()));
+  }
   if (shows_traffic(o)) {
     auto const text = [](double was, double is) {
       return fmt::format("{} instead of {} token copies of a step", count_text(std::llround(is)),

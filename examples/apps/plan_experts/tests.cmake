@@ -55,7 +55,7 @@ endfunction()
 
 foreach(case IN ITEMS table same_plan_from_any_file formats plan_in_use evaluate layers
                       nodes_and_refinement report report_in_browser readme progress no_load uneven_slots layers_without_load
-                      auto auto_table craft craft_table craft_plan_in_use craft_formats
+                      auto auto_table verdict craft craft_table craft_plan_in_use craft_formats
                       gem gem_table gem_formats
                       previous previous_table previous_budget previous_given previous_uneven
                       slot_loads other_ranks traffic engine_default
@@ -303,6 +303,26 @@ plimsoll_refuses_options(moves_after_a_loss
 plimsoll_refuses_options(no_planner_after_a_loss
   "--planner: expected one that plans, .*, got a loss of expert 4 in layer 0"
   ${previous} --ranks 3 --lost-ranks 2 --planner none ${out})
+
+plimsoll_refuses_options(horizon_without_verdict
+  "--horizon: expected --verdict with it, got none" ${previous} --ranks 4 --horizon 5 ${out})
+plimsoll_refuses_options(horizon_without_previous
+  "--horizon: expected --previous with it, got none" --ranks 4 --slots 8 --verdict --horizon 5 ${out})
+plimsoll_refuses_options(no_horizon
+  "--horizon: expected a whole number from 1 to .*, got '0'" ${previous} --ranks 4 --verdict --horizon 0 ${out})
+plimsoll_refuses_options(flat_without_verdict
+  "--flat-below: expected --verdict with it, got none" --ranks 4 --slots 8 --flat-below 5 ${out})
+plimsoll_refuses_options(negative_flat
+  "--flat-below: expected a number from 0 to 1000000000, got '-1'" --ranks 4 --slots 8 --verdict --flat-below -1 ${out})
+plimsoll_refuses_options(verdict_of_craft
+  "--verdict: expected not to be given with --planner craft, whose layers .*, got it"
+  --planner craft --ranks 4 --verdict ${out})
+plimsoll_refuses_options(verdict_after_a_loss
+  "--verdict: expected not to be given with --lost-ranks, after which experts must move, got it"
+  ${previous} --ranks 3 --slots 6 --lost-ranks 2 --verdict ${out})
+plimsoll_refuses_options(verdict_of_other_slots
+  "--verdict: expected a plan in use with as many slots on every rank as the new plan, got 8 slots .*, and 12"
+  --plan ${inputs}/plan.json --ranks 4 --slots 12 --verdict ${out})
 
 # With steps: <name> <regex> <argument>...
 function(plimsoll_refuses_gem name regex)

@@ -163,6 +163,44 @@ case_auto_table() {
   expect_table auto
 }
 
+# Runs plan_experts with --verdict; expects the exit status $1 and a verdict that begins with $2.
+says() {
+  local status=0
+  plan "${@:3}" --verdict >printed || status=$?
+  grep -q "^verdict: $2: " printed || fail "expected '$2', got: $(grep '^verdict' printed)"
+  [[ $status == "$1" ]] || fail "expected exit status $1, got $status"
+  grep -q '^what would change it: ' printed || fail "$(cat printed)"
+}
+case_verdict() {
+  local how=(--planner flow --split optimal --ranks 8) workload
+  for workload in w0 w1 w2; do
+    loads --workload $workload --steps 8 --layers 4 --experts 64 --tokens 2048 --top-k 6 --output $workload.npy
+  done
+  says 3 'not now' w0.npy "${how[@]}" --slots 64
+  for workload in w1 w2; do
+    says 0 'try it' $workload.npy "${how[@]}" --slots 72 --output plan.json --json result.json
+    grep -q '"decision": {"answer":"move",' result.json || fail "$(grep decision result.json)"
+  done
+  says 3 'not now' w1.npy "${how[@]}" --slots 72 --flat-below 8000
+  loads --workload w1 --steps 2 --layers 4 --experts 64 --tokens 2048 --top-k 6 --output two.npy
+  says 4 'not enough to tell' two.npy "${how[@]}" --slots 72
+  # Moves must pay within the horizon.
+  drifting loads.npy
+  plan loads.npy --ranks 8 --slots 72 --output old.json >/dev/null
+  local moved=(w1.npy "${how[@]}" --slots 72 --previous old.json --expert-bytes 44MB)
+  says 0 'try it' "${moved[@]}" --horizon 1000
+  local steps
+  steps=$(sed -nE 's/^verdict: .* pay after ([0-9]+) steps?$/\1/p' printed)
+  says 3 'not now' "${moved[@]}" --horizon $((steps - 1))
+  says 0 'try it' "${moved[@]}" --horizon "$steps"
+  # A plan that was read is judged on all steps.
+  says 0 'try it' w1.npy --planner none --plan plan.json --previous old.json --ranks 8
+  # Every other planner.
+  says 0 'try it' w1.npy --ranks 8 --slots 72
+  says 0 'try it' w1.npy --ranks 8 --slots 72 --planner auto --policy seq
+  says 0 'try it' w1.npy --ranks 4 --slots 72 --planner gem --latency "$inputs/curves.json" --restarts 1
+}
+
 case_craft_table() {
   table "$inputs/steps.npy" --planner craft --ranks 5 --layer-ids 3: --expert-bytes 1MB --replicas-per-rank 1
   expect_table craft
