@@ -3,13 +3,16 @@
 // slots.
 #pragma once
 
+#include <ATen/core/Dict.h>
 #include <ATen/ops/empty.h>
 
-#include <plimsoll/array.hpp>
+#include <algorithm>
 #include <plimsoll/migration.hpp>
-#include <plimsoll/placement_maps.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/replan_gate_types.hpp>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "planning.hpp"
 #include "tensors.hpp"
@@ -42,8 +45,8 @@ struct migrations {
   static Tensor align(Tensor const& in_use, Tensor const& next, index_t experts, index_t ranks,
                       index_t nodes) {
     here const at("align", in_use);
-    placement const from = placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = placement_of(at, "next", next, experts, ranks);
+    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
     Tensor map = migration_shapes::align(in_use, next, experts, ranks, nodes);
     plimsoll::align(at.policy(), from.ref(), to.ref(), {.on = {.nodes = nodes}},
                     at.template out<2>(map));
@@ -58,8 +61,9 @@ struct migrations {
                                                 bool validate) {
     here const at("plan_within", loads);
     auto const load = plimsoll_planning::history_or_step(at, loads);
-    placement const from = placement_of(at, "in_use", in_use, load.extent(2), ranks);
-    placement const to = placement_of(at, "next", next, load.extent(2), ranks);
+    placement const from =
+        plimsoll_planning::placement_of(at, "in_use", in_use, load.extent(2), ranks);
+    placement const to = plimsoll_planning::placement_of(at, "next", next, load.extent(2), ranks);
     auto result = migration_shapes::plan_within(loads, in_use, next, ranks, nodes, max_moves,
                                                 split_evenly, validate);
     plimsoll::plan_within(
@@ -77,8 +81,8 @@ struct migrations {
   static Tensor transfers(Tensor const& in_use, Tensor const& next, index_t experts, index_t ranks,
                           index_t nodes, bool one_peer) {
     here const at("transfers", in_use);
-    placement const from = placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = placement_of(at, "next", next, experts, ranks);
+    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
     auto const plan =
         plimsoll::transfers(at.policy(), from.ref(), to.ref(),
                             {.on = {.nodes = nodes},
@@ -96,21 +100,81 @@ struct migrations {
     }
     return rows;
   }
+};
+
+/// Results of `replan_gate` by name, in host memory or without values: answers by their numbers in
+/// `plimsoll::replan_answer`, as int64, and the other numbers as float64; those of layers are
+/// `[layers]`.
+class gate_results {
+ public:
+  explicit gate_results(at::Device device) : device_(device) {}
+
+  [[nodiscard]] c10::Dict<std::string, Tensor> const& list() const { return list_; }
+
+  void add(std::string const& name, plimsoll::replan_answer answer) {
+    add(name, static_cast<index_t>(answer));
+  }
+  void add(std::string const& name, std::vector<plimsoll::replan_answer> const& answers) {
+    std::vector<index_t> numbers;
+    for (plimsoll::replan_answer const one : answers) {
+      numbers.push_back(static_cast<index_t>(one));
+    }
+    add(name, numbers);
+  }
+  template <class T>
+  void add(std::string const& name, T number) {
+    store(name, {}, &number, &number + 1);
+  }
+  template <class T>
+  void add(std::string const& name, std::vector<T> const& numbers) {
+    store(name, {static_cast<index_t>(numbers.size())}, numbers.data(),
+          numbers.data() + numbers.size());
+  }
 
  private:
-  /// Copies a map and counts its copies.
-  static placement placement_of(here const& at, char const* argument, Tensor const& map,
-                                index_t experts, index_t ranks) {
-    placement result;
-    at.with_ids(argument, map, 2, "[layers, slots]", [&](auto id) {
-      using Id = decltype(id);
-      auto const slots = at.template view<Id const, 2>(argument, map, "[layers, slots]");
-      plimsoll::array<Id, typename here::policy_type, 2> copies(at.policy(), slots.extent(0),
-                                                                experts);
-      plimsoll::count_replicas(at.policy(), slots, copies);
-      result = plimsoll::copy_placement(at.policy(), slots, copies, ranks);
-    });
-    return result;
+  template <class T>
+  void store(std::string const& name, at::IntArrayRef shape, T const* first, T const* last) {
+    auto const type = c10::CppTypeToScalarType<T>::value;
+    Tensor const values = at::empty(shape, at::TensorOptions(device_).dtype(type));
+    if (!values.is_meta()) {
+      std::copy(first, last, values.template data_ptr<T>());
+    }
+    list_.insert(name, values);
+  }
+
+  at::Device device_;
+  c10::Dict<std::string, Tensor> list_;
+};
+
+/// `plimsoll_planning::gate` on meta tensors.
+struct gate_shapes {
+  using tensor = Tensor const&;
+  using optional = optional_tensor const&;
+
+  template <class Decide>
+  static c10::Dict<std::string, Tensor> judge(Tensor const& loads, Decide&&) {
+    if (loads.dim() != 3) {
+      throw plimsoll::invalid_input("replan_gate: loads: expected 3 dimensions, got " +
+                                    std::to_string(loads.dim()));
+    }
+    plimsoll::replan_decision decision;
+    decision.candidates.resize(1);
+    decision.candidates[0].layers.resize(static_cast<std::size_t>(loads.size(1)));
+    gate_results results(at::kMeta);
+    plimsoll_planning::add_results(decision, results);
+    return results.list();
+  }
+};
+
+/// `plimsoll_planning::gate` on tensors with values.
+template <class Backend>
+struct gate_binding : gate_shapes {
+  template <class Decide>
+  static c10::Dict<std::string, Tensor> judge(Tensor const& loads, Decide&& decide) {
+    call<Backend> const at("replan_gate", loads);
+    gate_results results(at::kCPU);
+    plimsoll_planning::add_results(decide(at), results);
+    return results.list();
   }
 };
 

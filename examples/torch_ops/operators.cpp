@@ -69,6 +69,16 @@ TORCH_LIBRARY(plimsoll, library) {
       "transfers(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1, "
       "bool one_peer=True) -> Tensor");
 
+  library.def(
+      "replan_gate(Tensor loads, Tensor in_use, Tensor next, int ranks, *, int horizon, "
+      "int expert_bytes, float per_token, float launch=0.0, float per_expert=0.0, "
+      "float flat_below=0.0, Tensor? of_first_half=None, Tensor? of_second_half=None, int nodes=1, "
+      "Tensor? active=None, bool split_evenly=False, bool one_peer=True, "
+      "float local_copy_bandwidth=1.5e12, float same_node_bandwidth=450e9, "
+      "float across_nodes_bandwidth=50e9, float transfer_share=1.0, float layer_stall=0.0, "
+      "int least_steps=4, float standard_errors=1.0, float enough_balancedness=1.0) -> Dict(str, "
+      "Tensor)");
+
   // Objects: each is made on the device of the first tensor.
 #define TORCH_OPS_EXAMPLE_CLASS "__torch__.torch.classes.plimsoll."
   library.def(
@@ -115,6 +125,7 @@ TORCH_LIBRARY_IMPL(plimsoll, CPU, library) { implement<host>(library); }
 TORCH_LIBRARY_IMPL(plimsoll, Meta, library) {
   implement_planners<shapes>(library);
   implement_migrations<migration_shapes>(library);
+  implement_gate<gate_shapes>(library);
   for_steps([&](char const* name, auto, auto skip) { library.impl(name, skip); });
 }
 
@@ -123,9 +134,9 @@ TORCH_LIBRARY_IMPL(plimsoll, Autograd, library) {
   auto const pass = [&](char const* name) {
     library.impl(name, torch::CppFunction::makeFallthrough());
   };
-  for (char const* name :
-       {"rebalance_experts", "flow_placement", "select_planner", "craft", "gem", "align",
-        "plan_within", "transfers", "lplb", "waterfill", "capacity_mask", "least_loaded"}) {
+  for (char const* name : {"rebalance_experts", "flow_placement", "select_planner", "craft", "gem",
+                           "align", "plan_within", "transfers", "replan_gate", "lplb", "waterfill",
+                           "capacity_mask", "least_loaded"}) {
     pass(name);
   }
   for_steps([&](char const* name, auto, auto) { pass(name); });

@@ -57,11 +57,18 @@ void implement_migrations(torch::Library& library) {
   library.impl("plan_within", &Of::plan_within);
 }
 
+/// Registers the judgment of a new placement: of `gate_binding`, or `gate_shapes`.
+template <class Binding>
+void implement_gate(torch::Library& library) {
+  library.impl("replan_gate", &plimsoll_planning::gate<Binding>::replan_gate);
+}
+
 /// Registers all operators of a backend with tensors.
 template <class Backend>
 void implement(torch::Library& library) {
   implement_planners<planners<Backend>>(library);
   implement_migrations<migrations<Backend>>(library);
+  implement_gate<gate_binding<Backend>>(library);
   library.impl("transfers", &migrations<Backend>::transfers);
   library.impl("lplb", &lplb<Backend>::make);
   library.impl("waterfill", &waterfill<Backend>::make);

@@ -60,6 +60,7 @@ class call {
 
   [[nodiscard]] policy_type const& policy() const { return policy_; }
   [[nodiscard]] at::Device device() const { return device_; }
+  [[nodiscard]] char const* function() const { return function_; }
 
   /// Returns a view of a tensor of `T`; `shape` names its dimensions in messages.
   template <class T, int Rank>

@@ -3,13 +3,18 @@
 // slots.
 #pragma once
 
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
 #include <tvm/ffi/container/tuple.h>
+#include <tvm/ffi/string.h>
 
 #include <cstddef>
 #include <memory>
-#include <plimsoll/array.hpp>
 #include <plimsoll/migration.hpp>
-#include <plimsoll/placement_maps.hpp>
+#include <plimsoll/placement_types.hpp>
+#include <plimsoll/replan_gate_types.hpp>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "planning.hpp"
@@ -26,8 +31,8 @@ struct migrations {
   static ffi::Tuple<Tensor> align(TensorView in_use, TensorView next, index_t experts,
                                   index_t ranks, index_t nodes) {
     here const at("align", in_use);
-    placement const from = placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = placement_of(at, "next", next, experts, ranks);
+    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
     Tensor const map = at.template empty<std::int64_t>(next.size(0), next.size(1));
     plimsoll::align(at.policy(), from.ref(), to.ref(), {.on = {.nodes = nodes}},
                     at.template out<std::int64_t, 2>(map));
@@ -42,8 +47,9 @@ struct migrations {
                                                 bool validate) {
     here const at("plan_within", loads);
     auto const load = plimsoll_planning::history_or_step(at, loads);
-    placement const from = placement_of(at, "in_use", in_use, load.extent(2), ranks);
-    placement const to = placement_of(at, "next", next, load.extent(2), ranks);
+    placement const from =
+        plimsoll_planning::placement_of(at, "in_use", in_use, load.extent(2), ranks);
+    placement const to = plimsoll_planning::placement_of(at, "next", next, load.extent(2), ranks);
     Tensor const map = at.template empty<std::int64_t>(in_use.size(0), in_use.size(1));
     Tensor const counts = at.template empty<std::int64_t>(load.extent(1), load.extent(2));
     plimsoll::plan_within(
@@ -61,8 +67,8 @@ struct migrations {
   static ffi::Tuple<Tensor> transfers(TensorView in_use, TensorView next, index_t experts,
                                       index_t ranks, index_t nodes, bool one_peer) {
     here const at("transfers", in_use);
-    placement const from = placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = placement_of(at, "next", next, experts, ranks);
+    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
     auto const plan =
         plimsoll::transfers(at.policy(), from.ref(), to.ref(),
                             {.on = {.nodes = nodes},
@@ -79,21 +85,50 @@ struct migrations {
                                    static_cast<index_t>(plan.list.size()), 10);
     return ffi::Tuple<Tensor>(borrow<std::int64_t>(rows, {kDLCPU, 0}, view));
   }
+};
+
+/// Results of `replan_gate` by name: answers by their names, numbers, and numbers of layers as
+/// tensors `[layers]` of float64 in host memory.
+struct gate_results {
+  ffi::Map<ffi::String, ffi::Any> list;
+
+  void add(std::string const& name, plimsoll::replan_answer answer) {
+    list.Set(name, name_of(answer));
+  }
+  void add(std::string const& name, std::vector<plimsoll::replan_answer> const& answers) {
+    ffi::Array<ffi::String> names;
+    for (plimsoll::replan_answer const one : answers) {
+      names.push_back(name_of(one));
+    }
+    list.Set(name, names);
+  }
+  void add(std::string const& name, index_t number) { list.Set(name, number); }
+  void add(std::string const& name, double number) { list.Set(name, number); }
+  void add(std::string const& name, std::vector<double> numbers) {
+    auto const kept = std::make_shared<std::vector<double> const>(std::move(numbers));
+    plimsoll::array_ref const view(kept->data(), static_cast<index_t>(kept->size()));
+    list.Set(name, borrow<double>(kept, {kDLCPU, 0}, view));
+  }
 
  private:
-  /// Copies a map and counts its copies.
-  static placement placement_of(here const& at, char const* argument, TensorView const& map,
-                                index_t experts, index_t ranks) {
-    placement result;
-    at.with_ids(argument, map, 2, "[layers, slots]", [&](auto id) {
-      using Id = decltype(id);
-      auto const slots = at.template view<Id const, 2>(argument, map, "[layers, slots]");
-      plimsoll::array<Id, typename here::policy_type, 2> copies(at.policy(), slots.extent(0),
-                                                                experts);
-      plimsoll::count_replicas(at.policy(), slots, copies);
-      result = plimsoll::copy_placement(at.policy(), slots, copies, ranks);
-    });
-    return result;
+  static ffi::String name_of(plimsoll::replan_answer answer) {
+    constexpr char const* names[] = {"keep", "move", "insufficient_evidence"};
+    return names[static_cast<int>(answer)];
+  }
+};
+
+/// `plimsoll_planning::gate` for arguments from Python.
+template <class Backend>
+struct gate_binding {
+  using tensor = TensorView;
+  using optional = ffi::Optional<TensorView>;
+
+  template <class Decide>
+  static ffi::Map<ffi::String, ffi::Any> judge(TensorView loads, Decide&& decide) {
+    call<Backend> const at("replan_gate", loads);
+    gate_results results;
+    plimsoll_planning::add_results(decide(at), results);
+    return results.list;
   }
 };
 

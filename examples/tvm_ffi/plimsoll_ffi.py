@@ -103,12 +103,23 @@ def _is_cuda(array):
     return array.__dlpack_device__()[0] == _CUDA
 
 
+def _returned(like, value):
+    """Returns a result of a planning call: tensors as arrays of the kind of `like`."""
+    if isinstance(value, tvm_ffi.Array):
+        return [_returned(like, one) for one in value]
+    if isinstance(value, str):
+        return str(value)
+    value = _converted(like, value)
+    # Before 2.1, NumPy imports arrays as read-only, and tvm-ffi takes no such arrays.
+    return value.copy() if hasattr(value, "flags") and not value.flags.writeable else value
+
+
 def _plan(name, *arguments):
     arguments = _inputs(name, arguments)
-    function = getattr(library(_is_cuda(arguments[0])), name)
-    results = [_converted(arguments[0], value) for value in _call(name, function, *arguments)]
-    # Before 2.1, NumPy imports arrays as read-only, and tvm-ffi takes no such arrays.
-    return tuple(r.copy() if hasattr(r, "flags") and not r.flags.writeable else r for r in results)
+    results = _call(name, getattr(library(_is_cuda(arguments[0])), name), *arguments)
+    if isinstance(results, tvm_ffi.Map):
+        return {str(key): _returned(arguments[0], value) for key, value in results.items()}
+    return tuple(_returned(arguments[0], value) for value in results)
 
 
 def rebalance_experts(weight, num_replicas, num_groups, num_nodes, num_gpus):
@@ -158,6 +169,30 @@ def transfers(in_use, next, experts, ranks, *, nodes=1, one_peer=True):
     rank and slot (-1: from the host), destination rank and slot, round, staging slot (or -1), commit
     round, and kind (0 to 3: copy within the rank, same node, other node, from the host)."""
     return _plan("transfers", in_use, next, experts, ranks, nodes, one_peer)[0]
+
+
+def replan_gate(
+    loads, in_use, next, ranks, *, horizon, expert_bytes, per_token, launch=0.0, per_expert=0.0, flat_below=0.0,
+    of_first_half=None, of_second_half=None, nodes=1, active=None, split_evenly=False, one_peer=True,
+    local_copy_bandwidth=1.5e12, same_node_bandwidth=450e9, across_nodes_bandwidth=50e9,
+    transfer_share=1.0, layer_stall=0.0, least_steps=4, standard_errors=1.0, enough_balancedness=1.0
+):
+    """Judges from loads [steps, layers, experts] whether the move from the map `in_use` to the map `next` pays
+    within `horizon` steps: -> a dict with the "answer", which is "keep", "move" or "insufficient_evidence",
+    and with "gain" (in balancedness), "gain_seconds", "standard_error", "move_seconds" and "break_even_steps".
+    The same of every layer has names that begin with "layer_"; numbers of layers are float64 [layers] on the
+    CPU. "steps", "balancedness", "step_seconds" and "possible_seconds" describe the map in use.
+
+    A rank takes `launch` seconds, `per_expert` for each of its experts, and `per_token` for each token above
+    `flat_below`. If `next` was planned from these loads, pass the maps `of_first_half` and `of_second_half`,
+    planned in the same way from loads[:steps // 2] and loads[steps // 2:]: each is judged on the other half.
+    Bandwidths are in bytes per second."""
+    return _plan(
+        "replan_gate", loads, in_use, next, ranks, horizon, expert_bytes, per_token, launch, per_expert, flat_below,
+        of_first_half, of_second_half, nodes, active, split_evenly, one_peer, local_copy_bandwidth,
+        same_node_bandwidth, across_nodes_bandwidth, transfer_share, layer_stall, least_steps,
+        standard_errors, enough_balancedness
+    )
 
 
 class _Kept:

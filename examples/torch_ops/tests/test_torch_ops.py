@@ -182,7 +182,8 @@ class Planners(unittest.TestCase):
         loads = random_loads(4, 3, 16)
         tokens, latency = torch.tensor([1, 1000]), torch.ones(8, 2, dtype=torch.float64)
         maps = plimsoll.flow_placement(loads, 24, 8)[0]
-        for operator, inputs, numbers in [
+        options_of_gate = {"horizon": 1, "expert_bytes": 1, "per_token": 1}
+        for operator, inputs, numbers, *options in [
             (plimsoll.rebalance_experts, [loads[0]], [24, 4, 2, 8]),
             (plimsoll.flow_placement, [loads], [24, 8]),
             (plimsoll.select_planner, [loads], [24, 8]),
@@ -191,11 +192,16 @@ class Planners(unittest.TestCase):
             (plimsoll.align, [maps, maps], [16, 8]),
             (plimsoll.plan_within, [loads[0], maps, maps], [8]),
             (plimsoll.plan_within, [loads, maps, maps], [8]),
+            (plimsoll.replan_gate, [loads, maps, maps], [8], options_of_gate),
         ]:
-            real = operator(*inputs, *numbers)
-            meta = operator(*(tensor.to("meta") for tensor in inputs), *numbers)
+            options = options[0] if options else {}
+            real = operator(*inputs, *numbers, **options)
+            meta = operator(*(tensor.to("meta") for tensor in inputs), *numbers, **options)
             if isinstance(real, torch.Tensor):
                 real, meta = [real], [meta]
+            elif isinstance(real, dict):
+                self.assertEqual(list(meta), list(real))
+                real, meta = list(real.values()), list(meta.values())
             self.assertEqual(len(meta), len(real))
             for ours, theirs in zip(meta, real):
                 self.assertEqual(ours.device.type, "meta")
@@ -243,6 +249,16 @@ class Planners(unittest.TestCase):
                 lambda: plimsoll.plan_within(weight[0].to("meta"), slots.to("meta"), slots.to("meta"), 2),
             ),
             (
+                "plan_within: in_use: expected -1 or an expert of the layer, got 7 in layer 1, slot 0",
+                lambda: plimsoll.plan_within(weight[:, :2], slots + torch.tensor([[0], [6]]), slots, 2),
+            ),
+            (
+                "replan_gate: loads: expected 3 dimensions, got 2",
+                lambda: plimsoll.replan_gate(
+                    weight.to("meta"), slots.to("meta"), slots.to("meta"), 2, horizon=1, expert_bytes=1, per_token=1
+                ),
+            ),
+            (
                 "plan_within: loads: expected values from 0 to below 2^47, got NaN in layer 1, expert 0, step 2",
                 lambda: plimsoll.plan_within(steps, slots, slots, 2),
             ),
@@ -258,6 +274,167 @@ class Planners(unittest.TestCase):
             with self.assertRaises((ValueError, RuntimeError)) as refused:
                 call()
             self.assertEqual(str(refused.exception).split("\n")[0], message)
+
+
+class ReplanGate(unittest.TestCase):
+    """Four steps on two ranks. In layer 0 experts 0 and 1 are busy and share a rank; layer 1 is balanced."""
+
+    loads = torch.tensor([[[30, 30, 10, 10], [10, 10, 10, 10]]] * 4)
+    in_use = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 3]])
+    next = torch.tensor([[0, 2, 1, 3], [0, 1, 2, 3]])  # moves an expert to each rank
+
+    def judge(self, **changed):
+        tensors = {name: changed.pop(name, getattr(self, name)) for name in ("loads", "in_use", "next")}
+        options = {
+            "horizon": 100, "expert_bytes": 10, "launch": 5, "per_token": 1, "per_expert": 2, "flat_below": 10,
+            "local_copy_bandwidth": 4, "same_node_bandwidth": 2, "across_nodes_bandwidth": 1, "layer_stall": 3,
+        }
+        return plimsoll.replan_gate(*tensors.values(), changed.pop("ranks", 2), **{**options, **changed})
+
+    def check(self, expected, complete=False, **changed):
+        judged = self.judge(**changed)
+        if complete:
+            self.assertEqual(list(judged), list(expected))
+        for name, value in expected.items():
+            if name.endswith("answer") and not torch.is_tensor(value):
+                names = ["keep", "move", "insufficient_evidence"]
+                value = list(map(names.index, value)) if isinstance(value, list) else names.index(value)
+            is_number = name.endswith("answer") or name == "steps"
+            value = torch.as_tensor(value, dtype=torch.int64 if is_number else torch.float64)
+            torch.testing.assert_close(judged[name], value, rtol=1e-14, atol=1e-14)
+
+    def test_results_are_those_of_the_definition(self):
+        # In layer 0, 60 tokens of 2 experts take 5 + 50 + 4 s, and 40 of them 5 + 30 + 4; in layer 1, 20 take 19.
+        self.check(
+            {
+                "answer": "move",
+                "layer_answer": ["move", "keep"],
+                "gain": (1 - 40 / 60) / 2,
+                "layer_gain": [1 - 40 / 60, 0],
+                "gain_seconds": 59 - 39,
+                "layer_gain_seconds": [59 - 39, 0],
+                "standard_error": 20 / 7**0.5,  # of four samples of 20 s and four of 0
+                "layer_standard_error": [0, 0],
+                "move_seconds": 10 / 2 + 3,
+                "layer_move_seconds": [10 / 2 + 3, 0],
+                "break_even_steps": 1,
+                "layer_break_even_steps": [1, 0],
+                "steps": 4,
+                "balancedness": (40 / 60 + 1) / 2,
+                "step_seconds": 59 + 19,
+                "possible_seconds": 20,
+            },
+            complete=True,
+        )
+
+    def test_every_option_has_its_effect(self):
+        copies = torch.tensor([[0, 1, 0, 2]])  # experts 0 to 2 have 30, 20 and 10 tokens
+        steps = torch.tensor([[[30, 20, 10]]] * 4)
+        maps = {"in_use": torch.tensor([[0, 1, 2]]), "next": torch.tensor([[1, 2, 0]])}
+        ring = {"loads": torch.tensor([[[1, 1, 1]]] * 4), **maps, "ranks": 3}
+        dead = {"in_use": [[0, 1, 2, 3, -1, -1]] * 2, "next": [[0, 2, 1, 3, -1, -1], [0, 1, 2, 3, -1, -1]]}
+        dead = {"ranks": 3, **{name: torch.tensor(map) for name, map in dead.items()}}
+        active = torch.tensor([1, 1, 0], dtype=torch.uint8)
+        for changed, expected in [
+            ({"launch": 6}, {"step_seconds": 80}),
+            ({"per_token": 2}, {"gain_seconds": 40}),
+            ({"per_expert": 3}, {"step_seconds": 82}),
+            ({"flat_below": 50}, {"gain_seconds": 10}),
+            ({"expert_bytes": 20}, {"move_seconds": 20 / 2 + 3}),
+            ({"same_node_bandwidth": 1}, {"move_seconds": 10 / 1 + 3}),
+            ({"nodes": 2}, {"move_seconds": 10 / 1 + 3}),
+            ({"nodes": 2, "across_nodes_bandwidth": 0.5}, {"move_seconds": 10 / 0.5 + 3}),
+            ({"next": self.in_use[:, [1, 0, 2, 3]]}, {"move_seconds": 2 * (2 * 10 / 4 + 3)}),
+            ({"transfer_share": 0.5}, {"move_seconds": 10 / 2 / 2 + 3}),
+            ({"layer_stall": 1995}, {"answer": "keep", "break_even_steps": 100}),
+            ({"layer_stall": 1995, "horizon": 101}, {"answer": "move"}),
+            ({"least_steps": 5}, {"layer_answer": ["insufficient_evidence", "keep"]}),
+            ({"standard_errors": 3}, {"answer": "insufficient_evidence", "layer_answer": ["move", "keep"]}),
+            ({"enough_balancedness": 0.83}, {"answer": "keep", "layer_answer": ["move", "keep"]}),
+            ({"enough_balancedness": 0.84}, {"answer": "move"}),
+            ({"loads": steps, "in_use": copies, "next": copies}, {"step_seconds": 5 + 20 + 4}),
+            ({"loads": steps, "in_use": copies, "next": copies, "split_evenly": True}, {"step_seconds": 5 + 25 + 4}),
+            (ring, {"move_seconds": 3 * 10 / 2 + 3}),
+            ({**ring, "one_peer": False}, {"move_seconds": 10 / 2 + 3}),
+            (dead, {"layer_gain": [80 / 3 / 40 - 80 / 3 / 60, 0]}),
+            ({**dead, "active": active}, {"layer_gain": [1 - 40 / 60, 0]}),
+        ]:
+            with self.subTest(changed):
+                self.check(expected, **changed)
+
+    def test_plans_of_halves_are_judged_on_the_other_half(self):
+        # The plan in use has 40 tokens on each rank in every step. Each plan of a half has 60 in the other half.
+        loads = torch.tensor([[[30, 30, 10, 10]]] * 2 + [[[30, 10, 30, 10]]] * 2)
+        in_use, of_first, of_second = (torch.tensor([row]) for row in ([0, 3, 1, 2], [0, 2, 1, 3], [0, 1, 2, 3]))
+        maps = {"loads": loads, "in_use": in_use, "next": of_first}
+        self.check({"gain_seconds": -10, "answer": "keep", "break_even_steps": float("inf")}, **maps)
+        halves = {"of_first_half": of_first, "of_second_half": of_second}
+        self.check({"gain_seconds": -20, "standard_error": 0}, **maps, **halves)
+        halves = {"of_first_half": of_second, "of_second_half": of_first}
+        self.check({"gain_seconds": 0, "standard_error": 0}, **maps, **halves)
+        halves = {"of_first_half": in_use, "of_second_half": of_second}
+        self.check({"gain_seconds": -10}, **maps, **halves)
+        halves = {"of_first_half": of_first, "of_second_half": in_use}
+        self.check({"gain_seconds": -10}, **maps, **halves)
+
+    def test_without_load_or_with_few_steps_there_is_no_evidence(self):
+        nothing = {"gain": 0, "gain_seconds": 0, "standard_error": 0, "layer_gain_seconds": [0, 0]}
+        in_use = {"steps": 0, "balancedness": 1, "step_seconds": 0, "possible_seconds": 0}
+        idle = 0 * self.loads
+        self.check({"answer": "insufficient_evidence", "move_seconds": 8, **nothing, **in_use}, loads=idle)
+        self.check({"answer": "keep", "move_seconds": 0, **nothing, **in_use}, loads=idle, next=self.in_use)
+        self.check({"answer": "insufficient_evidence", "steps": 3, "gain_seconds": 20}, loads=self.loads[:3])
+        self.check({"answer": "move", "steps": 3}, loads=self.loads[:3], least_steps=3)
+        with_idle = torch.cat([idle, self.loads])  # steps without load do not count
+        self.check({"answer": "move", "steps": 4, "gain_seconds": 20}, loads=with_idle)
+        self.check({"answer": "keep", "step_seconds": 78, "break_even_steps": 0}, next=self.in_use)
+
+    def test_maps_and_loads_of_every_type_give_the_same(self):
+        expected = self.judge()
+        of_types = [self.loads.to(type) for type in (torch.int32, torch.float32, torch.float64)]
+        for loads in [*of_types, self.loads.mT.contiguous().mT]:
+            self.check(expected, loads=loads, complete=True)
+        self.check(expected, in_use=self.in_use.int(), next=self.next.int(), complete=True)
+
+    def test_messages_name_function_argument_and_both_values(self):
+        wide = torch.cat([self.next, self.next], dim=1)
+        for changed, message in [
+            ({"horizon": 0}, "options.horizon: expected 1 to 9007199254740992 steps, got 0"),
+            ({"expert_bytes": 0}, "options.expert_bytes: expected 1 to 1152921504606846975 bytes, got 0"),
+            ({"per_token": -1}, "options.cost.per_token: expected a number from 0 to below 2^960, got -1"),
+            ({"launch": float("nan")}, "options.cost.launch: expected a number from 0 to below 2^960, got NaN"),
+            ({"same_node_bandwidth": 0}, "options.bandwidths.same_node: expected a number above 0, got 0"),
+            ({"transfer_share": 1.5}, "options.transfer_share: expected a number from 0 to 1, got 1.5"),
+            ({"least_steps": 0}, "options.least_steps: expected 1 to 2147483647 steps, got 0"),
+            (
+                {"loads": self.loads[0]},
+                "loads: expected Float, Double, Int or Long [steps, layers, experts] on cpu, got Long [2, 4] on cpu",
+            ),
+            (
+                {"loads": -self.loads},
+                "loads: expected values from 0 to below 2^47, got -30 in layer 0, expert 0, step 0",
+            ),
+            ({"loads": self.loads[:, :1]}, "loads: expected 2 layers, as in in_use, got 1"),
+            ({"next": wide}, "next.physical_to_logical: expected 4 slots, as in in_use, got 8"),
+            ({"next": self.next + 1}, "next: expected -1 or an expert of the layer, got 4 in layer 0, slot 3"),
+            (
+                {"in_use": 0 * self.in_use},
+                "in_use.physical_to_logical: expected at least 1 slot of every expert, got 0 in layer 0, expert 1",
+            ),
+            (
+                {"of_first_half": self.next},
+                "of_second_half: expected a plan, since there is one of the other half, got none",
+            ),
+            (
+                {"of_first_half": self.next, "of_second_half": self.next[:1]},
+                "of_second_half.physical_to_logical: expected 2 layers, as in in_use, got 1",
+            ),
+            ({"active": self.in_use[0]}, "active: expected Byte [ranks] on cpu, got Long [4] on cpu"),
+            ({"ranks": 0}, "ranks: expected 1 to 32767 ranks, got 0"),
+        ]:
+            with self.assertRaises((ValueError, RuntimeError)) as refused:
+                self.judge(**changed)
+            self.assertEqual(str(refused.exception).split("\n")[0], "replan_gate: " + message)
 
 
 class Objects(unittest.TestCase):

@@ -314,6 +314,10 @@ class Planners(unittest.TestCase):
                 lambda: plimsoll_ffi.plan_within(weight[0], slots, slots, 2),
             ),
             (
+                "plan_within: in_use: expected -1 or an expert of the layer, got 7 in layer 1, slot 0",
+                lambda: plimsoll_ffi.plan_within(weight[:, :2], slots + np.array([[0], [6]]), slots, 2),
+            ),
+            (
                 "plan_within: loads: expected values from 0 to below 2^47, got NaN in layer 1, expert 0, step 2",
                 lambda: plimsoll_ffi.plan_within(steps, slots, slots, 2),
             ),
@@ -368,6 +372,168 @@ class Planners(unittest.TestCase):
                 plimsoll_ffi.rebalance_experts(nothing, 20, 1, 1, 4)
         with self.assertRaisesRegex(ValueError, "^like: expected an array, got list"):
             plimsoll_ffi.capacity_mask([1], 16, 2, 64)
+
+
+class ReplanGate(unittest.TestCase):
+    """Four steps on two ranks. In layer 0 experts 0 and 1 are busy and share a rank; layer 1 is balanced."""
+
+    loads = np.array([[[30, 30, 10, 10], [10, 10, 10, 10]]] * 4)
+    in_use = np.array([[0, 1, 2, 3], [0, 1, 2, 3]])
+    next = np.array([[0, 2, 1, 3], [0, 1, 2, 3]])  # moves an expert to each rank
+
+    def judge(self, **changed):
+        tensors = {name: changed.pop(name, getattr(self, name)) for name in ("loads", "in_use", "next")}
+        options = {
+            "horizon": 100, "expert_bytes": 10, "launch": 5, "per_token": 1, "per_expert": 2, "flat_below": 10,
+            "local_copy_bandwidth": 4, "same_node_bandwidth": 2, "across_nodes_bandwidth": 1, "layer_stall": 3,
+        }
+        return plimsoll_ffi.replan_gate(*tensors.values(), changed.pop("ranks", 2), **{**options, **changed})
+
+    def check(self, expected, complete=False, **changed):
+        judged = self.judge(**changed)
+        if complete:
+            self.assertEqual(list(judged), list(expected))
+        for name, value in expected.items():
+            if name.endswith("answer"):
+                self.assertEqual(judged[name], value)
+            else:
+                np.testing.assert_allclose(judged[name], value, rtol=1e-14, atol=1e-14, err_msg=name)
+                self.assertEqual(np.shape(judged[name]), np.shape(value))
+
+    def test_results_are_those_of_the_definition(self):
+        # In layer 0, 60 tokens of 2 experts take 5 + 50 + 4 s, and 40 of them 5 + 30 + 4; in layer 1, 20 take 19.
+        self.check(
+            {
+                "answer": "move",
+                "layer_answer": ["move", "keep"],
+                "gain": (1 - 40 / 60) / 2,
+                "layer_gain": [1 - 40 / 60, 0],
+                "gain_seconds": 59 - 39,
+                "layer_gain_seconds": [59 - 39, 0],
+                "standard_error": 20 / 7**0.5,  # of four samples of 20 s and four of 0
+                "layer_standard_error": [0, 0],
+                "move_seconds": 10 / 2 + 3,
+                "layer_move_seconds": [10 / 2 + 3, 0],
+                "break_even_steps": 1,
+                "layer_break_even_steps": [1, 0],
+                "steps": 4,
+                "balancedness": (40 / 60 + 1) / 2,
+                "step_seconds": 59 + 19,
+                "possible_seconds": 20,
+            },
+            complete=True,
+        )
+
+    def test_every_option_has_its_effect(self):
+        copies = np.array([[0, 1, 0, 2]])  # experts 0 to 2 have 30, 20 and 10 tokens
+        steps = np.array([[[30, 20, 10]]] * 4)
+        maps = {"in_use": np.array([[0, 1, 2]]), "next": np.array([[1, 2, 0]])}
+        ring = {"loads": np.array([[[1, 1, 1]]] * 4), **maps, "ranks": 3}
+        dead = {"in_use": [[0, 1, 2, 3, -1, -1]] * 2, "next": [[0, 2, 1, 3, -1, -1], [0, 1, 2, 3, -1, -1]]}
+        dead = {"ranks": 3, **{name: np.array(map) for name, map in dead.items()}}
+        active = np.array([1, 1, 0], np.uint8)
+        for changed, expected in [
+            ({"launch": 6}, {"step_seconds": 80}),
+            ({"per_token": 2}, {"gain_seconds": 40}),
+            ({"per_expert": 3}, {"step_seconds": 82}),
+            ({"flat_below": 50}, {"gain_seconds": 10}),
+            ({"expert_bytes": 20}, {"move_seconds": 20 / 2 + 3}),
+            ({"same_node_bandwidth": 1}, {"move_seconds": 10 / 1 + 3}),
+            ({"nodes": 2}, {"move_seconds": 10 / 1 + 3}),
+            ({"nodes": 2, "across_nodes_bandwidth": 0.5}, {"move_seconds": 10 / 0.5 + 3}),
+            ({"next": self.in_use[:, [1, 0, 2, 3]]}, {"move_seconds": 2 * (2 * 10 / 4 + 3)}),
+            ({"transfer_share": 0.5}, {"move_seconds": 10 / 2 / 2 + 3}),
+            ({"layer_stall": 1995}, {"answer": "keep", "break_even_steps": 100}),
+            ({"layer_stall": 1995, "horizon": 101}, {"answer": "move"}),
+            ({"least_steps": 5}, {"layer_answer": ["insufficient_evidence", "keep"]}),
+            ({"standard_errors": 3}, {"answer": "insufficient_evidence", "layer_answer": ["move", "keep"]}),
+            ({"enough_balancedness": 0.83}, {"answer": "keep", "layer_answer": ["move", "keep"]}),
+            ({"enough_balancedness": 0.84}, {"answer": "move"}),
+            ({"loads": steps, "in_use": copies, "next": copies}, {"step_seconds": 5 + 20 + 4}),
+            ({"loads": steps, "in_use": copies, "next": copies, "split_evenly": True}, {"step_seconds": 5 + 25 + 4}),
+            (ring, {"move_seconds": 3 * 10 / 2 + 3}),
+            ({**ring, "one_peer": False}, {"move_seconds": 10 / 2 + 3}),
+            (dead, {"layer_gain": [80 / 3 / 40 - 80 / 3 / 60, 0]}),
+            ({**dead, "active": active}, {"layer_gain": [1 - 40 / 60, 0]}),
+        ]:
+            with self.subTest(changed):
+                self.check(expected, **changed)
+
+    def test_plans_of_halves_are_judged_on_the_other_half(self):
+        # The plan in use has 40 tokens on each rank in every step. Each plan of a half has 60 in the other half.
+        loads = np.array([[[30, 30, 10, 10]]] * 2 + [[[30, 10, 30, 10]]] * 2)
+        in_use, of_first, of_second = (np.array([row]) for row in ([0, 3, 1, 2], [0, 2, 1, 3], [0, 1, 2, 3]))
+        maps = {"loads": loads, "in_use": in_use, "next": of_first}
+        self.check({"gain_seconds": -10, "answer": "keep", "break_even_steps": float("inf")}, **maps)
+        halves = {"of_first_half": of_first, "of_second_half": of_second}
+        self.check({"gain_seconds": -20, "standard_error": 0}, **maps, **halves)
+        halves = {"of_first_half": of_second, "of_second_half": of_first}
+        self.check({"gain_seconds": 0, "standard_error": 0}, **maps, **halves)
+        halves = {"of_first_half": in_use, "of_second_half": of_second}
+        self.check({"gain_seconds": -10}, **maps, **halves)
+        halves = {"of_first_half": of_first, "of_second_half": in_use}
+        self.check({"gain_seconds": -10}, **maps, **halves)
+
+    def test_without_load_or_with_few_steps_there_is_no_evidence(self):
+        nothing = {"gain": 0, "gain_seconds": 0, "standard_error": 0, "layer_gain_seconds": [0, 0]}
+        in_use = {"steps": 0, "balancedness": 1, "step_seconds": 0, "possible_seconds": 0}
+        idle = 0 * self.loads
+        self.check({"answer": "insufficient_evidence", "move_seconds": 8, **nothing, **in_use}, loads=idle)
+        self.check({"answer": "keep", "move_seconds": 0, **nothing, **in_use}, loads=idle, next=self.in_use)
+        self.check({"answer": "insufficient_evidence", "steps": 3, "gain_seconds": 20}, loads=self.loads[:3])
+        self.check({"answer": "move", "steps": 3}, loads=self.loads[:3], least_steps=3)
+        with_idle = np.concatenate([idle, self.loads])  # steps without load do not count
+        self.check({"answer": "move", "steps": 4, "gain_seconds": 20}, loads=with_idle)
+        self.check({"answer": "keep", "step_seconds": 78, "break_even_steps": 0}, next=self.in_use)
+
+    def test_maps_and_loads_of_every_type_give_the_same(self):
+        expected = self.judge()
+        of_types = [self.loads.astype(type) for type in ("int32", "float32", "float64")]
+        for loads in [*of_types, np.asfortranarray(self.loads)]:
+            self.check(expected, loads=loads, complete=True)
+        self.check(expected, in_use=self.in_use.astype(np.int32), next=self.next.astype(np.int32), complete=True)
+
+    @of_the_cpu
+    def test_messages_name_function_argument_and_both_values(self):
+        wide = np.concatenate([self.next, self.next], axis=1)
+        for changed, message in [
+            ({"horizon": 0}, "options.horizon: expected 1 to 9007199254740992 steps, got 0"),
+            ({"expert_bytes": 0}, "options.expert_bytes: expected 1 to 1152921504606846975 bytes, got 0"),
+            ({"per_token": -1}, "options.cost.per_token: expected a number from 0 to below 2^960, got -1"),
+            ({"launch": float("nan")}, "options.cost.launch: expected a number from 0 to below 2^960, got NaN"),
+            ({"same_node_bandwidth": 0}, "options.bandwidths.same_node: expected a number above 0, got 0"),
+            ({"transfer_share": 1.5}, "options.transfer_share: expected a number from 0 to 1, got 1.5"),
+            ({"least_steps": 0}, "options.least_steps: expected 1 to 2147483647 steps, got 0"),
+            (
+                {"loads": self.loads[0]},
+                "loads: expected float32, float64, int32 or int64 [steps, layers, experts] on cpu:0, "
+                "got int64 [2, 4] on cpu:0",
+            ),
+            (
+                {"loads": -self.loads},
+                "loads: expected values from 0 to below 2^47, got -30 in layer 0, expert 0, step 0",
+            ),
+            ({"loads": self.loads[:, :1]}, "loads: expected 2 layers, as in in_use, got 1"),
+            ({"next": wide}, "next.physical_to_logical: expected 4 slots, as in in_use, got 8"),
+            ({"next": self.next + 1}, "next: expected -1 or an expert of the layer, got 4 in layer 0, slot 3"),
+            (
+                {"in_use": 0 * self.in_use},
+                "in_use.physical_to_logical: expected at least 1 slot of every expert, got 0 in layer 0, expert 1",
+            ),
+            (
+                {"of_first_half": self.next},
+                "of_second_half: expected a plan, since there is one of the other half, got none",
+            ),
+            (
+                {"of_first_half": self.next, "of_second_half": self.next[:1]},
+                "of_second_half.physical_to_logical: expected 2 layers, as in in_use, got 1",
+            ),
+            ({"active": self.in_use[0]}, "active: expected uint8 [ranks] on cpu:0, got int64 [4] on cpu:0"),
+            ({"ranks": 0}, "ranks: expected 1 to 32767 ranks, got 0"),
+        ]:
+            with self.assertRaises(ValueError) as refused:
+                self.judge(**changed)
+            self.assertEqual(str(refused.exception), "replan_gate: " + message)
 
 
 class Objects(unittest.TestCase):
@@ -656,6 +822,11 @@ class PyTorch(unittest.TestCase):
         balancer.dispatch(1, ids, slots)
         self.assertIsInstance(balancer.quotas, torch.Tensor)
         self.assertTrue(bool((ours[0][1][slots.long()] == ids).all()))
+        judged = plimsoll_ffi.replan_gate(
+            torch.from_numpy(weight)[None], ours[0], ours[0], 8, horizon=1, expert_bytes=1, per_token=1.0
+        )
+        self.assertEqual(judged["answer"], "keep")
+        self.assertTrue(torch.equal(judged["layer_gain_seconds"], torch.zeros(3, dtype=torch.float64)))
 
 
 if __name__ == "__main__":
