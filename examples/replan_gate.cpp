@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine asks every 200 steps whether a new plan is worth the stall of moving to it. The load
+// An engine asks every 150 steps whether a new plan is worth the stall of moving to it. The load
 // first stays as it was, then other experts become busy. With few tokens a GPU takes the same time
 // whatever its load, so that no plan is worth a move.
 #include <cstdint>
@@ -54,7 +54,7 @@ int main() {
     // A GPU takes 20 us for up to 200 tokens of a layer, and 10 ns for each further one.
     plimsoll::replan_options<> const when{
         .cost = {.launch = 20e-6, .per_token = 10e-9, .flat_below = 200},
-        .horizon = 200,
+        .horizon = 150,
         .expert_bytes = 44'000'000};
     auto const next = plimsoll::replan(plimsoll::seq, window, in_use.ref(), when, planner);
     if (next.decision.answer == plimsoll::replan_answer::move) {

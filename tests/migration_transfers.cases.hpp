@@ -117,6 +117,7 @@ inline void check_dead_and_copies(transfers_fn run, validate_fn validate) {
   CHECK(plan.sent_bytes == std::vector<std::int64_t>{0, 0, 0});
   CHECK(plan.received_bytes == std::vector<std::int64_t>{1, 0, 0});
   CHECK(plan.seconds == 1.0 / 4 + 1.0 / 2 + 1.0 / 4);
+  CHECK(plan.layers[0].seconds == plan.seconds);
   // What the dead rank holds may stay listed: it is neither a copy nor a source.
   c.to[3] = 1;
   transfer_plan const same = run(c);
@@ -290,6 +291,11 @@ inline void check_plan(transfer_case const& c, transfer_plan const& plan, seen_t
     check_times(list, slow, summary, seen);
   }
   CHECK(plan.seconds == doctest::Approx(slow_seconds(c, plan)).epsilon(1e-12));
+  double seconds = 0;
+  for (plimsoll::layer_transfers const& layer : plan.layers) {
+    seconds += layer.seconds;
+  }
+  CHECK(seconds == doctest::Approx(plan.seconds).epsilon(1e-12));
 }
 
 inline void check_random_transfers(transfers_fn run, validate_fn validate) {

@@ -129,9 +129,10 @@ inline transfer_plan list_transfers(std::vector<transfer> const& of_slots,
         clock.add(plan.list[first]);
         add_bytes(plan.list[first], plan.sent_bytes, plan.received_bytes);
       }
-      plan.layers[layer].seconds += clock.end_round();
+      double const slowest = clock.end_round();
+      plan.layers[layer].seconds += slowest;
+      plan.seconds += slowest;
     }
-    plan.seconds += plan.layers[layer].seconds;
   }
   return plan;
 }
