@@ -157,6 +157,11 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     set_tests_properties(package.one_command.${name} PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
   endforeach()
 
+  # A folder without dependencies needs no more than that either.
+  plimsoll_add_package_test(one_command.online_balancer COMMAND ${PLIMSOLL_BASH} -o pipefail -c
+    "cd '${copies}/online_balancer' && '${CMAKE_CXX_COMPILER}' -std=c++20 -O3 -pthread ${CMAKE_CXX_FLAGS} '-I${prefix}/include' project/main.cpp -o online_balancer && ./online_balancer | diff '${examples}/online_balancer.expected' -")
+  set_tests_properties(package.one_command.online_balancer PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
+
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/loads.csv "3,1\n")
   plimsoll_add_copy(plan_experts RUN ./plan_experts '${CMAKE_CURRENT_BINARY_DIR}/loads.csv' --ranks 3 --slots 3)
   set_tests_properties(package.copy_of_plan_experts PROPERTIES
