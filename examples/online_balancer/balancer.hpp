@@ -13,7 +13,13 @@
 #include <exception>
 #include <future>
 #include <optional>
-#include <plimsoll/plimsoll.hpp>
+#include <plimsoll/array.hpp>
+#include <plimsoll/execution.hpp>
+#include <plimsoll/flow_placement.hpp>
+#include <plimsoll/load_tensor.hpp>
+#include <plimsoll/migration.hpp>
+#include <plimsoll/replan_gate.hpp>
+#include <plimsoll/views.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -69,19 +75,16 @@ struct answer {
 inline answer plan_and_judge(request const& of) {
   auto const start = std::chrono::steady_clock::now();
   plimsoll::rank_set const on = ranks_of(of.active);
-  // A rank takes 20 us for a layer and 0.5 us for each token. Copies run beside the steps, which
-  // they slow down by a fifth of the time that the copies take.
+  // A rank takes 20 us for a layer and 0.5 us for each token. Steps wait for transfers.
   plimsoll::replan_options<> const when{.on = on,
                                         .cost = {.launch = 20e-6, .per_token = 0.5e-6},
                                         .horizon = interval,
-                                        .expert_bytes = expert_bytes,
-                                        .transfer_share = 0.2};
-  answer result{.plan = plimsoll::replan(seq, of.steps, of.in_use.ref(), when,
-                                         [&](auto const& /*policy*/, auto const& history) {
-                                           return plan_near(of.in_use.ref(), history, 0.4,
-                                                            of.active);
-                                         }),
-                .transfers = {}};
+                                        .expert_bytes = expert_bytes};
+  auto const planner = [&](auto const& /*policy*/, auto const& history) {
+    return plan_near(of.in_use.ref(), history, 0.4, of.active);
+  };
+  answer result;
+  result.plan = plimsoll::replan(seq, of.steps, of.in_use.ref(), when, planner);
   result.transfers = plimsoll::transfers(seq, of.in_use.ref(), result.plan.ref(),
                                          {.on = on, .expert_bytes = expert_bytes});
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -171,7 +174,7 @@ class engine {
   }
 
   // [ask]
-  /// Hands the last steps to the worker. An engine keeps one worker thread for all questions.
+  /// Hands the last steps to the worker. An engine keeps one thread for all questions.
   void ask(index_t now) {
     asked_ = std::async(std::launch::async,
                         [of = request{recent_steps(),

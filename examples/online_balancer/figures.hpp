@@ -8,7 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <plimsoll/plimsoll.hpp>
+#include <plimsoll/array.hpp>
+#include <plimsoll/flow_placement.hpp>
+#include <plimsoll/load_tensor.hpp>
+#include <plimsoll/migration.hpp>
+#include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/systems/lplb.hpp>
+#include <plimsoll/views.hpp>
 #include <utility>
 #include <vector>
 
