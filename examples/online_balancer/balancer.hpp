@@ -18,6 +18,7 @@
 #include <plimsoll/flow_placement.hpp>
 #include <plimsoll/load_tensor.hpp>
 #include <plimsoll/migration.hpp>
+#include <plimsoll/placement_maps.hpp>
 #include <plimsoll/replan_gate.hpp>
 #include <plimsoll/views.hpp>
 #include <stdexcept>
@@ -33,7 +34,6 @@
 
 namespace online_balancer {
 
-constexpr index_t window = 48;         ///< steps that a plan is made from
 constexpr index_t planning_steps = 8;  ///< steps after which the worker's answer is taken
 constexpr std::int64_t expert_bytes = 44'000'000;
 
@@ -45,17 +45,11 @@ inline host_placement plan_near(plimsoll::placement_ref const& in_use, auto cons
       {.on = ranks_of(active), .in_use = in_use.physical_to_logical, .keep_bonus = keep_bonus});
 }
 
-/// Loads of the first domain, as an engine has recorded them before it serves.
-inline host_steps record() {
-  ints loads(static_cast<std::size_t>(window * layers * experts));
-  for (index_t step = 0; step < window; ++step) {
-    ints const ids = route(step, liveness(static_cast<std::size_t>(ranks), 1)).topk_ids;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      index_t const layer = static_cast<index_t>(i) / (tokens * top_k);
-      ++loads[static_cast<std::size_t>((step * layers + layer) * experts + ids[i])];
-    }
-  }
-  return {seq, loads, window, layers, experts};
+/// Lists the transfers that lead from one placement to another.
+inline plimsoll::transfer_plan list_transfers(plimsoll::placement_ref const& from,
+                                              plimsoll::placement_ref const& to,
+                                              liveness const& active) {
+  return plimsoll::transfers(seq, from, to, {.on = ranks_of(active), .expert_bytes = expert_bytes});
 }
 
 // [worker]
@@ -74,9 +68,8 @@ struct answer {
 /// Plans in the worker thread, under `seq`, which starts no threads beside those of the engine.
 inline answer plan_and_judge(request const& of) {
   auto const start = std::chrono::steady_clock::now();
-  plimsoll::rank_set const on = ranks_of(of.active);
   // A rank takes 20 us for a layer and 0.5 us for each token. Steps wait for transfers.
-  plimsoll::replan_options<> const when{.on = on,
+  plimsoll::replan_options<> const when{.on = ranks_of(of.active),
                                         .cost = {.launch = 20e-6, .per_token = 0.5e-6},
                                         .horizon = interval,
                                         .expert_bytes = expert_bytes};
@@ -85,8 +78,7 @@ inline answer plan_and_judge(request const& of) {
   };
   answer result;
   result.plan = plimsoll::replan(seq, of.steps, of.in_use.ref(), when, planner);
-  result.transfers = plimsoll::transfers(seq, of.in_use.ref(), result.plan.ref(),
-                                         {.on = on, .expert_bytes = expert_bytes});
+  result.transfers = list_transfers(of.in_use.ref(), result.plan.ref(), of.active);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
@@ -135,6 +127,9 @@ class engine {
   /// Runs step `now`. `run` runs or replays what `enqueue` enqueues.
   template <class Run>
   void step(index_t now, Run const& run) {
+    if (now == failing_at) {
+      weights_.fail_next();
+    }
     if (now == lost_at) {
       lose(now, lost_rank);
     } else if (now == back_at) {
@@ -217,19 +212,26 @@ class engine {
       moving_.reset();
     }
   }
-  /// Moves a layer's weights, then lets its objects take the new placement.
-  void migrate(index_t l, plimsoll::placement_ref const& to, plimsoll::transfer_plan const& how) {
-    weights_.run(l, how);
+  /// Moves a layer's weights, then lets its objects take the new placement. If a transfer fails,
+  /// the map in use becomes what slots really hold, and the way from there is listed anew.
+  void migrate(index_t l, plimsoll::placement_ref const& to, plimsoll::transfer_plan how) {
+    auto& map = in_use_.physical_to_logical;
     figures_.totals.moves += how.layers[at(l)].changes.moves;
+    for (bool done = false; !done;) {
+      done = weights_.run(l, how);
+      for (index_t slot = 0; slot < slots; ++slot) {
+        map.view()(l, slot) = weights_.at(l, slot);
+      }
+      plimsoll::count_replicas(seq, map, in_use_.replica_count);
+      if (!done) {
+        how = list_transfers(in_use_.ref(), to, active_);
+        std::printf("           a transfer of layer %d fails\n", static_cast<int>(l));
+      }
+    }
     for (index_t slot = 0; slot < slots; ++slot) {
-      in_use_.physical_to_logical.view()(l, slot) = to.physical_to_logical(l, slot);
-      expect(weights_.at(l, slot) == to.physical_to_logical(l, slot),
-             "weights are not as in the map");
+      expect(map.view()(l, slot) == to.physical_to_logical(l, slot), "weights differ from the map");
     }
-    for (index_t expert = 0; expert < experts; ++expert) {
-      in_use_.replica_count.view()(l, expert) = to.replica_count(l, expert);
-    }
-    used_.physical_to_logical.assign(in_use_.physical_to_logical.to_host());
+    used_.physical_to_logical.assign(map.to_host());
     used_.replica_count.assign(in_use_.replica_count.to_host());
     layers_[at(l)].update(used_.ref().of_layer(l), live());
     layers_[at(l)].expect_current(used_.ref().of_layer(l));
@@ -241,21 +243,21 @@ class engine {
   /// thread plans; a high bonus leaves all else where it is. A migration ends where it is: layers
   /// that have moved stay moved.
   void lose(index_t now, index_t rank) {
-    std::printf("step %4d: rank %d is lost%s", static_cast<int>(now), static_cast<int>(rank),
-                moving_ ? ", in the middle of a migration" : "");
+    bool const migrates = moving_.has_value();
     set_active(rank, 0);
     weights_.lose(rank);
     moving_.reset();
     auto const next = plan_near(in_use_.ref(), recent_steps(), 4, active_);
-    auto const how = plimsoll::transfers(seq, in_use_.ref(), next.ref(),
-                                         {.on = ranks_of(active_), .expert_bytes = expert_bytes});
+    auto const how = list_transfers(in_use_.ref(), next.ref(), active_);
     for (index_t l = 0; l < layers; ++l) {
       migrate(l, next.ref(), how);
     }
     auto const from_host = std::count_if(how.list.begin(), how.list.end(), [](auto const& t) {
       return t.kind == plimsoll::transfer_kind::from_host;
     });
-    std::printf("; %d experts come from the host\n", static_cast<int>(from_host));
+    std::printf("step %4d: rank %d is lost%s; %d experts come from the host\n",
+                static_cast<int>(now), static_cast<int>(rank),
+                migrates ? ", in the middle of a migration" : "", static_cast<int>(from_host));
     figures_.change_ranks(recent_steps(), active_);
   }
   /// A rank begins with empty slots, which the next plan fills. Until then it only computes rows of

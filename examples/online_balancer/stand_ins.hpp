@@ -29,7 +29,9 @@ using host_steps = plimsoll::array<std::int32_t, plimsoll::seq_policy, 3>;
 constexpr index_t layers = 2, experts = 32, ranks = 8, slots = 48, top_k = 4;
 constexpr index_t rank_tokens = 32, tokens = ranks * rank_tokens, slots_per_rank = slots / ranks;
 constexpr index_t steps = 2000, lost_rank = 3, lost_at = 608, back_at = 1204;
-constexpr index_t interval = 100;  ///< steps between questions to the planner
+constexpr index_t failing_at = 807;  ///< step in which a transfer fails
+constexpr index_t window = 48;       ///< steps that a plan is made from
+constexpr index_t interval = 100;    ///< steps between questions to the planner
 
 inline plimsoll::rank_set ranks_of(liveness const& active) {
   return {.ranks = ranks, .active = active};
@@ -87,6 +89,19 @@ inline routed_batch route(index_t step, liveness const& active) {
   return batch;
 }
 
+/// Loads of the first domain, as an engine has recorded them before it serves.
+inline host_steps record() {
+  ints loads(static_cast<std::size_t>(window * layers * experts));
+  for (index_t step = 0; step < window; ++step) {
+    ints const ids = route(step, liveness(static_cast<std::size_t>(ranks), 1)).topk_ids;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      index_t const layer = static_cast<index_t>(i) / (tokens * top_k);
+      ++loads[static_cast<std::size_t>((step * layers + layer) * experts + ids[i])];
+    }
+  }
+  return {seq, loads, window, layers, experts};
+}
+
 /// Memory of all ranks: which expert's weights each slot holds; -1 for none.
 class weight_store {
  public:
@@ -103,9 +118,13 @@ class weight_store {
     }
   }
 
-  /// Runs the rounds of one layer. The transfers of a round run at the same time: all are read
-  /// before one is written.
-  void run(index_t layer, plimsoll::transfer_plan const& plan) {
+  /// Lets a transfer fail in the next round that has any.
+  void fail_next() { fails_ = true; }
+
+  /// Runs the rounds of one layer, until one fails. The transfers of a round run at the same time:
+  /// all are read before one is written.
+  /// @return whether all are done
+  [[nodiscard]] bool run(index_t layer, plimsoll::transfer_plan const& plan) {
     plimsoll::layer_transfers const& of = plan.layers[static_cast<std::size_t>(layer)];
     ints staging(static_cast<std::size_t>(ranks * of.staging_slots), -1);
     auto const place_of = [&](plimsoll::transfer const& t) -> std::int32_t& {
@@ -128,6 +147,10 @@ class weight_store {
             throw std::runtime_error("a transfer reads a slot with another expert");
           }
           place_of(t) = *weights++;
+          if (weights == read.end() && std::exchange(fails_, false)) {
+            place_of(t) = -1;
+            return false;
+          }
         }
       }
       for (plimsoll::transfer const& t : plan.list) {
@@ -136,6 +159,7 @@ class weight_store {
         }
       }
     }
+    return true;
   }
 
  private:
@@ -144,6 +168,7 @@ class weight_store {
   }
 
   ints held_;  // [layers, slots]
+  bool fails_ = false;
 };
 
 }  // namespace online_balancer
