@@ -160,6 +160,32 @@ PLIMSOLL_TEST_CASE("replan_gate: steps without load do not count", P, PLIMSOLL_P
   CHECK(decide<P>(c).answer == replan_answer::keep);
 }
 
+PLIMSOLL_TEST_CASE("replan: a window that is not full yet says what its steps say", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  gate_case c = hot_rank();
+  c.loads[5] = 25;  // steps differ
+  c.options.horizon = 100;
+  auto const planner = [&](auto const& where, auto const& history) {
+    return plimsoll::flow_placement(where, history, 4, {.on = {.ranks = 2}});
+  };
+  std::vector<replan_decision> found;
+  for (index_t const empty : {0, 4, 100}) {
+    gate_case window = c;
+    window.loads.resize(c.loads.size() + static_cast<std::size_t>(4 * empty), 0);
+    array_in<std::int32_t, P> const loads(window.loads);
+    plan_in<P> const in_use(c, c.in_use);
+    found.push_back(plimsoll::replan(make_policy<P>(), loads.view3(4 + empty, 1, 4), in_use.ref(),
+                                     c.options, planner)
+                        .decision);
+  }
+  for (replan_decision const& one : found) {
+    CHECK(one.answer == replan_answer::move);
+    CHECK(one.steps == 4);
+    CHECK(one.candidates[0].gain_seconds == found[0].candidates[0].gain_seconds);
+    CHECK(one.candidates[0].standard_error == found[0].candidates[0].standard_error);
+  }
+}
+
 /// Steps in which some experts are busy in bursts, a plan in use, and random plans.
 inline gate_case random_gate(std::uint64_t seed) {
   generator random(seed);

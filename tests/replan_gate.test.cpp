@@ -45,6 +45,9 @@ TEST_CASE("replan_gate: shapes and options are checked") {
         "replan_gate: options.horizon: expected 1 to 9007199254740992 steps, got 0");
   CHECK(refused([](gate_case& c) { c.options.cost.per_token = -1; }) ==
         "replan_gate: options.cost.per_token: expected a number from 0 to below 2^960, got -1");
+  CHECK(refused([](gate_case& c) { c.options.cost.per_token = 0; }) ==
+        "replan_gate: options.cost.per_token: expected a number above 0, since balance is worth "
+        "nothing without, got 0");
   CHECK(refused([](gate_case& c) { c.options.cost.launch = std::nan(""); }) ==
         "replan_gate: options.cost.launch: expected a number from 0 to below 2^960, got NaN");
   CHECK(refused([](gate_case& c) { c.options.cost.flat_below = -2; }) ==

@@ -70,6 +70,9 @@ struct moe_cost {
   /// Returns launch + per_token max(tokens - flat_below, 0) + per_expert experts, the cost of a
   /// rank that computes `tokens` tokens of `experts` experts; 0 without tokens.
   [[nodiscard]] PLIMSOLL_HD double operator()(double tokens, index_t experts) const;
+  /// Other costs are called as cost(rank, tokens); this one does not know what a rank holds.
+  template <std::floating_point Tokens>
+  double operator()(index_t rank, Tokens tokens) const = delete;
 };
 
 namespace detail {

@@ -80,7 +80,7 @@ replan_decision replan_gate(P const& policy, Loads const& loads, placement_ref c
   auto const load = PLIMSOLL_LOADS(3, "replan_gate", loads, "[steps, layers, experts]");
   auto const context = detail::resolve(policy);
   auto const gate = detail::expect_replan_gate(name, context, load, in_use, options);
-  return gate.decide(load, in_use, candidates);
+  return gate.decide(load, in_use, gate.judge_in_use(load, in_use), candidates);
 }
 
 /// @brief Plans on recent steps and on each half of them, and asks `replan_gate` whether to move.
@@ -112,11 +112,13 @@ gated_plan<P> replan(P const& policy, Loads const& loads, placement_ref const& i
         name, "align", {{"from.", "in_use."}, {"to.", "plan."}, {"as in from", "as in in_use"}},
         [&] { return align(policy, in_use, made.ref(), labels); });
   };
-  index_t const half = steps / 2;
+  auto const before = gate.judge_in_use(load, in_use);
+  index_t const half = gate.half_of(before, load.extent(1));
   placement<P> const of_first = aligned(0, half);
   placement<P> const of_second = aligned(half, steps - half);
   gated_plan<P> result{aligned(0, steps), {}};
-  result.decision = gate.decide(load, in_use, {{result.ref(), of_first.ref(), of_second.ref()}});
+  result.decision =
+      gate.decide(load, in_use, before, {{result.ref(), of_first.ref(), of_second.ref()}});
   return result;
 }
 

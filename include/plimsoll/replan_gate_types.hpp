@@ -27,10 +27,11 @@ enum class replan_answer : std::int32_t {
 struct replan_candidate {
   /// The plan that would come into use.
   placement_ref plan = {};
-  /// Plan of the same planner for the first half of the steps, [0, steps / 2). Empty, like the next
-  /// one: `plan` is judged on all steps, and must not have been made from them.
+  /// Plan of the same planner for the first half of the steps with load: with load in every step,
+  /// [0, steps / 2). Empty, like the next one: `plan` is judged on all steps, and must not have been
+  /// made from them.
   placement_ref of_first_half = {};
-  /// Plan of the same planner for the second half of the steps, [steps / 2, steps).
+  /// Plan of the same planner for the steps from the first one of the second half on.
   placement_ref of_second_half = {};
 };
 

@@ -49,6 +49,17 @@ struct gate_case {
 
   [[nodiscard]] index_t steps() const { return std::ssize(loads) / (layers * experts); }
   [[nodiscard]] index_t slots() const { return std::ssize(in_use) / layers; }
+  /// The first step of the second half of the steps with load.
+  [[nodiscard]] index_t half() const {
+    ints filled;
+    for (index_t step = 0; step < steps(); ++step) {
+      auto const first = loads.begin() + step * layers * experts;
+      if (std::any_of(first, first + layers * experts, [](std::int32_t one) { return one > 0; })) {
+        filled.push_back(static_cast<std::int32_t>(step));
+      }
+    }
+    return filled.size() < 2 ? 1 : filled[filled.size() / 2];
+  }
   [[nodiscard]] ints copies(ints const& map) const {
     ints result(static_cast<std::size_t>(layers * experts), 0);
     std::size_t const width = map.size() / static_cast<std::size_t>(layers);
@@ -209,7 +220,7 @@ struct defined_gains {
 
   defined_gains(gate_case const& c, candidate_maps const& to, index_t layer) {
     for (index_t step = 0; step < c.steps(); ++step) {
-      bool const is_first = step < c.steps() / 2;
+      bool const is_first = step < c.half();
       ints const& map = to.of_first_half.empty() ? to.plan
                         : is_first               ? to.of_second_half
                                                  : to.of_first_half;

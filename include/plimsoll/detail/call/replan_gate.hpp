@@ -119,16 +119,22 @@ class replan_judge {
     speed_ = {context, speeds.speed};
   }
 
+  /// Samples the plan in use.
+  template <class Loads>
+  replan_samples judge_in_use(Loads const& loads, placement_ref const& in_use) const {
+    return samples_of(loads, in_use, in_use, "in_use");
+  }
+  /// `before` are the samples of the plan in use.
   template <class Loads>
   replan_decision decide(Loads const& loads, placement_ref const& in_use,
+                         replan_samples const& before,
                          std::vector<replan_candidate> const& candidates) const {
-    index_t const layers = loads.extent(1);
-    replan_samples const before = samples_of(loads, in_use, in_use, "in_use");
-    replan_decision result = judge_in_use(before, layers);
+    replan_decision result = describe(before, loads.extent(1));
+    index_t const half = half_of(before, loads.extent(1));
     double most = 0;
     for (replan_candidate const& one : candidates) {
       std::string const argument = text("candidates[", result.candidates.size(), "]");
-      replan_samples const after = unseen_samples(loads, in_use, one, argument);
+      replan_samples const after = unseen_samples(loads, half, in_use, one, argument);
       candidate_judgment const judged =
           judge(before, after, transfer_layers(in_use, one.plan, argument));
       double const net = add(multiply(static_cast<double>(options_.horizon), judged.gain_seconds),
@@ -143,6 +149,19 @@ class replan_judge {
       result.candidates.push_back(judged);
     }
     return result;
+  }
+
+  /// Returns the first step of the second half of the steps with load, such as the rows of a
+  /// `load_window` that is not full yet.
+  [[nodiscard]] static index_t half_of(replan_samples const& samples, index_t layers) {
+    std::vector<index_t> filled;
+    for (index_t step = 0; step < std::ssize(samples) / std::max<index_t>(layers, 1); ++step) {
+      auto const first = samples.begin() + step * layers;
+      if (std::any_of(first, first + layers, [](auto const& one) { return one.load > 0; })) {
+        filled.push_back(step);
+      }
+    }
+    return filled.size() < 2 ? 1 : filled[filled.size() / 2];
   }
 
  private:
@@ -201,10 +220,9 @@ class replan_judge {
 
   /// Samples every step under a plan of the candidate that was not made from it.
   template <class Loads>
-  replan_samples unseen_samples(Loads const& loads, placement_ref const& in_use,
+  replan_samples unseen_samples(Loads const& loads, index_t half, placement_ref const& in_use,
                                 replan_candidate const& one, std::string const& argument) const {
     index_t const steps = loads.extent(0);
-    index_t const half = steps / 2;
     bool const has_first = one.of_first_half.physical_to_logical.data != nullptr;
     bool const has_second = one.of_second_half.physical_to_logical.data != nullptr;
     if (!has_first && !has_second) {
@@ -252,7 +270,7 @@ class replan_judge {
     expect_extent(name_, argument + ".ranks", in_use.ranks, plan.ranks, "ranks, as in in_use");
   }
 
-  [[nodiscard]] replan_decision judge_in_use(replan_samples const& before, index_t layers) const {
+  [[nodiscard]] static replan_decision describe(replan_samples const& before, index_t layers) {
     replan_decision result;
     replan_gains const all = gains_of(before, before, layers).first;
     double seconds = 0;
@@ -349,6 +367,10 @@ replan_judge<Context, Cost> expect_replan_gate(std::string_view name, Context co
   }
   if constexpr (std::same_as<Cost, moe_cost>) {
     expect_moe_cost(name, "options.cost", options.cost);
+    if (options.cost.per_token == 0) {
+      fail(name, "options.cost.per_token",
+           "a number above 0, since balance is worth nothing without", "0");
+    }
   } else {
     on_behalf_of(name, name, {{"cost", "options.cost"}},
                  [&] { expect_cost(name, options.cost, in_use.ranks); });
