@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "exchange.hpp"
 #include "figures.hpp"
 #include "layer.hpp"
 #include "metrics.hpp"
@@ -84,12 +85,14 @@ inline answer plan_and_judge(request const& of) {
 }
 // [end]
 
-/// The serving thread: state and loop.
-template <class Policy>
+/// The serving thread: state and loop. With several processes, each has an engine, which acts for
+/// the ranks of its exchange; all have the same placement.
+template <class Policy, class Exchange = one_process>
 class engine {
  public:
-  explicit engine(Policy const& policy)
+  explicit engine(Policy const& policy, Exchange const& exchange = {})
       : policy_(policy),
+        exchange_(exchange),
         active_(static_cast<std::size_t>(ranks), 1),
         in_use_(plimsoll::flow_placement(seq, record(), slots, {.on = ranks_of(active_)})),
         weights_(in_use_.physical_to_logical.to_host()),
@@ -106,15 +109,18 @@ class engine {
               .certificates = {}},
         live_(policy, active_),
         figures_(record(), in_use_.ref()) {
+    exchange_.expect_same("placement", hash_of(in_use_.ref()));
     for (index_t l = 0; l < layers; ++l) {
-      layers_.emplace_back(policy, used_.ref().of_layer(l));
+      layers_.emplace_back(policy, exchange, used_.ref().of_layer(l));
     }
   }
 
   /// Enqueues a step: counts the router's choices, keeps them in the ring of steps, and dispatches
-  /// them in every layer. Neither allocates nor waits, so that it can be captured.
+  /// them in every layer. One process neither allocates nor waits, so that it can capture this.
   void enqueue() {
+    // The ids of other processes' tokens are -1 until each layer gathers them.
     plimsoll::count_tokens(policy_, topk_ids_, {}, counts_, routed_);
+    exchange_.sum(counts_.data_handle(), counts_.size());
     window_.push(counts_);
     for (index_t l = 0; l < layers; ++l) {
       index_t const first = l * tokens * top_k;
@@ -135,16 +141,14 @@ class engine {
     } else if (now == back_at) {
       join(now, lost_rank);
     }
-    // An engine asks in every step whether the worker is ready (`wait_for` 0 seconds). This program
-    // takes the answer a fixed number of steps after the question and, if need be, waits for it:
-    // otherwise the step of a migration, and all that is printed, would depend on the machine.
-    if (asked_.valid() && now == asked_at_ + planning_steps) {
+    // All processes must take the answer before the same step.
+    if (asked_.valid() && exchange_.all_of(is_ready(now))) {
       take(now, asked_.get());
     }
     if (moving_) {
       move_next_layer();
     }
-    routed_batch const batch = route(now, active_);
+    routed_batch const batch = route(now, own_active());
     topk_ids_.assign(batch.topk_ids);  // in an engine, the router's kernel writes both
     scores_.assign(batch.scores);
     run();
@@ -163,6 +167,14 @@ class engine {
  private:
   static std::size_t at(index_t i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] plimsoll::rank_set live() const { return {.ranks = ranks, .active = live_.view()}; }
+  /// The live ranks that this process acts for.
+  [[nodiscard]] liveness own_active() const {
+    liveness own(active_.size(), 0);
+    for (index_t rank = exchange_.first_rank(); rank < exchange_.end_rank(); ++rank) {
+      own[at(rank)] = active_[at(rank)];
+    }
+    return own;
+  }
   host_steps recent_steps() {
     window_.steps(recent_);
     return {seq, recent_.to_host(), window, layers, experts};
@@ -180,9 +192,22 @@ class engine {
     asked_with_ = ranks_version_;
     ask_at_ = now + interval;
   }
+  /// Returns whether the worker is ready. An engine asks it in every step (`wait_for` 0 seconds).
+  /// This program waits for the worker a fixed number of steps after the question: otherwise the
+  /// step of a migration, and all that is printed, would depend on the machine.
+  [[nodiscard]] bool is_ready(index_t now) const {
+    if (now < asked_at_ + planning_steps) {
+      return false;
+    }
+    asked_.wait();
+    return true;
+  }
   /// Takes the worker's answer, unless ranks have changed since the question. The placement in use
   /// has not: nothing is asked during a migration.
   void take(index_t now, answer got) {
+    exchange_.expect_same("placement", hash_of(got.plan.ref()));
+    exchange_.expect_same("decision", hash_of(got.plan.decision));
+    exchange_.expect_same("transfers", hash_of(got.transfers));
     figures_.totals.planning_seconds += got.seconds;
     bool const outdated = asked_with_ != ranks_version_;
     auto const& decision = got.plan.decision;
@@ -225,6 +250,7 @@ class engine {
       plimsoll::count_replicas(seq, map, in_use_.replica_count);
       if (!done) {
         how = list_transfers(in_use_.ref(), to, active_);
+        exchange_.expect_same("transfers", hash_of(how));
         std::printf("           a transfer of layer %d fails\n", static_cast<int>(l));
       }
     }
@@ -249,6 +275,8 @@ class engine {
     moving_.reset();
     auto const next = plan_near(in_use_.ref(), recent_steps(), 4, active_);
     auto const how = list_transfers(in_use_.ref(), next.ref(), active_);
+    exchange_.expect_same("placement", hash_of(next.ref()));
+    exchange_.expect_same("transfers", hash_of(how));
     for (index_t l = 0; l < layers; ++l) {
       migrate(l, next.ref(), how);
     }
@@ -281,14 +309,15 @@ class engine {
   /// Checks a step, and measures its balance.
   void check(routed_batch const& batch) {
     for (index_t l = 0; l < layers; ++l) {
-      layer<Policy> const& of = layers_[at(l)];
-      layer_balance const balance =
-          check_layer(l, batch.topk_ids.data() + l * tokens * top_k, of, weights_, active_);
+      layer<Policy, Exchange> const& of = layers_[at(l)];
+      layer_balance const balance = check_layer(l, batch.topk_ids.data() + l * tokens * top_k, of,
+                                                weights_, active_, exchange_);
       figures_.add(at(l), balance, of.counts.to_host());
     }
   }
 
   Policy policy_;
+  Exchange exchange_;
   // In host memory: what is true of the engine's ranks.
   liveness active_;
   host_placement in_use_;
@@ -302,7 +331,7 @@ class engine {
   plimsoll::array<std::int32_t, Policy, 3> recent_;  // [window, layers, experts]
   plimsoll::placement<Policy> used_;                 // a copy of in_use_
   plimsoll::array<std::uint8_t, Policy> live_;       // [ranks]
-  std::vector<layer<Policy>> layers_;
+  std::vector<layer<Policy, Exchange>> layers_;
   // The question to the worker, and the migration that follows from its answer.
   std::future<answer> asked_;
   index_t asked_at_ = 0, ask_at_ = interval - 1;
@@ -313,8 +342,8 @@ class engine {
 };
 
 /// Runs all steps by `run_step`, and writes metrics to `path` unless that is null.
-template <class Policy, class RunStep>
-void run_steps(engine<Policy>& of, RunStep const& run_step, char const* path) {
+template <class Policy, class Exchange, class RunStep>
+void run_steps(engine<Policy, Exchange>& of, RunStep const& run_step, char const* path) {
   for (index_t step = 0; step < steps; ++step) {
     try {
       of.step(step, run_step);

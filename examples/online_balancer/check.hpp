@@ -35,9 +35,11 @@ struct layer_balance {
 /// the weights of its expert.
 /// @param l layer
 /// @param topk_ids `[tokens, top_k]`: the router's output for this layer
-template <class Policy>
-layer_balance check_layer(index_t l, std::int32_t const* topk_ids, layer<Policy> const& of,
-                          weight_store const& weights, liveness const& active) {
+/// @return of the tokens of all processes; each process checks its own
+template <class Policy, class Exchange>
+layer_balance check_layer(index_t l, std::int32_t const* topk_ids,
+                          layer<Policy, Exchange> const& of, weight_store const& weights,
+                          liveness const& active, Exchange const& exchange) {
   of.check();
   ints const kept = of.kept.to_host();
   ints const chosen = of.chosen.to_host();
@@ -45,7 +47,9 @@ layer_balance check_layer(index_t l, std::int32_t const* topk_ids, layer<Policy>
   std::array<std::int64_t, ranks> routed{};
   std::array<std::int64_t, ranks> all{};
   layer_balance result;
-  for (std::size_t token = 0; token < tokens; ++token) {
+  auto const first = static_cast<std::size_t>(exchange.first_rank() * rank_tokens);
+  auto const end = static_cast<std::size_t>(exchange.end_rank() * rank_tokens);
+  for (std::size_t token = first; token < end; ++token) {
     bool is_kept = false;
     for (std::size_t j = 0; j < top_k; ++j) {
       std::size_t const i = token * top_k + j;
@@ -73,6 +77,10 @@ layer_balance check_layer(index_t l, std::int32_t const* topk_ids, layer<Policy>
       ++all[rank];
     }
   }
+  exchange.sum(routed.data(), ranks);
+  exchange.sum(all.data(), ranks);
+  exchange.sum(&result.copies, 1);
+  exchange.sum(&result.dropped, 1);
   auto const report = of.masked.to_host()[0];
   expect(result.dropped == report.routed - report.kept, "copies are missing that no mask dropped");
 
