@@ -38,6 +38,7 @@ namespace online_balancer {
 constexpr index_t planning_steps = 8;  ///< steps after which the worker's answer is taken
 constexpr std::int64_t expert_bytes = 44'000'000;
 
+// [plan]
 /// Plans for steps to come, close to the placement in use.
 inline host_placement plan_near(plimsoll::placement_ref const& in_use, auto const& history,
                                 double keep_bonus, liveness const& active) {
@@ -52,6 +53,7 @@ inline plimsoll::transfer_plan list_transfers(plimsoll::placement_ref const& fro
                                               liveness const& active) {
   return plimsoll::transfers(seq, from, to, {.on = ranks_of(active), .expert_bytes = expert_bytes});
 }
+// [end]
 
 // [worker]
 /// What the worker gets: copies, so that the serving thread goes on with its own.

@@ -28,8 +28,8 @@ struct replan_candidate {
   /// The plan that would come into use.
   placement_ref plan = {};
   /// Plan of the same planner for the first half of the steps with load: with load in every step,
-  /// [0, steps / 2). Empty, like the next one: `plan` is judged on all steps, and must not have been
-  /// made from them.
+  /// [0, steps / 2). Empty, like the next one: `plan` is judged on all steps, and must not have
+  /// been made from them.
   placement_ref of_first_half = {};
   /// Plan of the same planner for the steps from the first one of the second half on.
   placement_ref of_second_half = {};
