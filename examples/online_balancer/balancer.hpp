@@ -56,7 +56,7 @@ inline plimsoll::transfer_plan list_transfers(plimsoll::placement_ref const& fro
 // [end]
 
 // [worker]
-/// What the worker gets: copies, so that the serving thread goes on with its own.
+/// Input of the worker: copies, since the serving thread changes its own meanwhile.
 struct request {
   host_steps steps;
   host_placement in_use;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes tell each other: sums, the router's choices, and hashes of what each has planned.
+// Communication between processes: sums, the router's choices, and hashes of every process's plan.
 // `one_process` acts for all ranks and has no one to tell; mpi_exchange.hpp has the same calls for
 // several processes.
 #pragma once

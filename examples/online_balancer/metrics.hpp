@@ -13,7 +13,7 @@
 
 namespace online_balancer {
 
-/// What an engine exports about balance. Gauges are of the steps since the last file.
+/// Metrics of balance that an engine exports. Gauges cover the steps since the last file.
 struct metrics {
   struct layer {
     double balancedness = 1;  ///< mean over steps

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine has and this example makes up: sizes, the router's choices, and memory with the
+// Stand-ins for parts of an engine: sizes, the router's choices, and the memory that holds the
 // weights of experts.
 #pragma once
 

@@ -15,7 +15,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// What to do with a new plan.
+/// Answer to the question whether a new plan should replace the one in use.
 enum class replan_answer : std::int32_t {
   keep,                  ///< the plan in use stays: moving costs more than it gains
   move,                  ///< moving pays
@@ -57,10 +57,10 @@ struct replan_options {
   transfer_bandwidths bandwidths = {};
   /// Rule of the rounds of transfers.
   round_rule rounds = round_rule::one_peer;
-  /// Part of the duration of transfers for which steps wait, from 0 to 1: 1 if serving stops, less
+  /// Part of the duration of transfers that steps wait for, from 0 to 1: 1 if serving stops, less
   /// if transfers run beside it.
   double transfer_share = 1;
-  /// Seconds for which serving stops for each layer that changes, besides its transfers.
+  /// Seconds that serving stops for each layer that changes, in addition to its transfers.
   double layer_stall = 0;
   /// Fewest steps with load that are evidence, at least 1.
   index_t least_steps = 4;
@@ -81,7 +81,7 @@ struct replan_judgment {
   /// Standard error of `gain_seconds`, from the gains of every layer in up to 16 blocks of
   /// neighboring steps: such steps are alike.
   double standard_error = 0;
-  /// Seconds for which serving waits while the plan comes into use.
+  /// Seconds that serving waits for the move.
   double move_seconds = 0;
   /// Steps after which the gain has made up for the move, rounded up; infinity without a gain.
   double break_even_steps = 0;

@@ -122,7 +122,7 @@ seq_placement flow_of(series const& of, view const& window) {
   return plimsoll::flow_placement(seq, window, of.slots(), {.on = {.ranks = of.ranks}});
 }
 
-/// What a rule sees when it decides.
+/// Input of a rule.
 struct situation {
   series const& of;
   index_t i;  ///< the window that just ended
@@ -157,7 +157,7 @@ double mean_of(std::vector<double> const& values) {
   return sum / static_cast<double>(values.size());
 }
 
-/// Which layers get the fresh plan.
+/// Marks the layers that get the fresh plan.
 using decision = std::vector<bool>;
 struct rule {
   std::string name;

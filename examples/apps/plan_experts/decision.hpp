@@ -21,7 +21,7 @@ namespace examples {
 inline constexpr int not_now = 3;
 inline constexpr int not_enough_to_tell = 4;
 
-/// What counts in the decision.
+/// Costs that the decision takes into account.
 struct decision_request {
   plimsoll::replan_options<> how = {};       ///< without `cost`
   std::optional<curve_samples> curves = {};  ///< in place of `token_us`

@@ -104,7 +104,7 @@ TEST_CASE("domains: the model has the correlations that it was fitted to") {
     CHECK(fit(one, 0.5, 100).stay == 0);
     CHECK(fit(one, 0.5, 100).follow == 1);
   }
-  // Where no model has both correlations, it has the first one.
+  // If no model has both correlations, the one found keeps the first.
   CHECK(fit(0.5, 0.1, 100).stay == 0.5);
   CHECK(fit(0.5, 0.1, 100).follow == 1);
   CHECK(fit(0.5, -0.1, 100).stay == 0.5);

@@ -391,7 +391,8 @@ class refiner : placed_cell<Team> {
       return best;
     }
     double const light = arrays_.weight[in];
-    // What the giver must lose at least and rank `r` may take at most, but for rounding.
+    // A useful swap takes at least `least` off the giver and adds at most `most` to rank `r`, apart
+    // from rounding.
     double const limit = multiply(minimum{}(known, from.cost), 1 + 0x1p-40);
     double const least = add(from.carried, -multiply(limit, speed(from.rank)));
     double const most = add(multiply(limit, speed(r)), -arrays_.carried[r]);

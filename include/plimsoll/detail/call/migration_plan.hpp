@@ -266,7 +266,7 @@ history_loads<Context> read_history(std::string_view name, Context const& contex
   return result;
 }
 
-/// How a `layer_planner` uses `migration_planner`.
+/// Differences between a call of `plan_within` and one of `layer_planner`.
 struct planner_mode {
   bool has_target = true;     ///< `pair.to` is a candidate
   bool is_rehearsal = false;  ///< all kinds of plans count as proven, so that no step is left out

@@ -45,7 +45,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// Samples of one plan, `[steps, layers]`.
 using replan_samples = std::vector<replan_sample>;
 
-/// What a plan gains over the one in use, in one layer or in all.
+/// Gains of a plan over the one in use, in one layer or in all.
 struct replan_gains {
   std::vector<double> seconds = {};  ///< of each step with load
   std::vector<double> points = {};   ///< of balancedness, of each layer of these steps with load
