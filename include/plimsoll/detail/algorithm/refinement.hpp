@@ -321,7 +321,10 @@ class refiner : placed_cell<Team> {
       double const known = team_.min(p_.end(idlest.index) - begin, [=, this](index_t i) {
         return best_swap(map, from, highest<double>, begin + i).key;
       });
-      index_t const in = best_partner(map, from, known);
+      auto const best = team_.argmin(slots_, [=, this](index_t i) {
+        return best_swap(map, from, known, first_slot_ + i).key;
+      });
+      index_t const in = first_slot_ + best.index;
       index_t const out = best_swap(map, from, known, in).index;
       if (out < 0) {
         return busiest.key;
@@ -350,44 +353,18 @@ class refiner : placed_cell<Team> {
     double cost;
     double carried;
   };
-  /// Returns the first slot with which a swap costs least, or any slot if no swap helps.
-  PLIMSOLL_HD index_t best_partner(vector_ref<std::int32_t> map, giver const& from, double known) {
-    if constexpr (Team::is_serial) {
-      extreme<double> best{known, first_slot_};
-      bool found = false;
-      for (index_t r = 0; r < p_.at.ranks; ++r) {
-        if (r == from.rank || is_ruled_out(from, best.key, r)) {
-          continue;  // one comparison for all slots of the rank
-        }
-        for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
-          double const key = best_swap(map, from, best.key, slot).key;
-          if (key < best.key || (key == best.key && !found)) {
-            best = {key, slot};
-            found = key < highest<double>;
-          }
-        }
-      }
-      return best.index;
-    } else {
-      auto const best = team_.argmin(slots_, [=, this](index_t i) {
-        return best_swap(map, from, known, first_slot_ + i).key;
-      });
-      return first_slot_ + best.index;
-    }
-  }
-  /// Returns whether no swap with a replica of rank `r` leads to a cost of `known` or less: the
-  /// worse rank costs at least as much as both together, but for rounding.
-  PLIMSOLL_HD bool is_ruled_out(giver const& from, double known, index_t r) const {
-    double const together = multiply(add(from.carried, arrays_.carried[r]), 1 - 0x1p-40);
-    return together > multiply(known, add(speed(from.rank), speed(r)));
-  }
   /// Returns the slot of `from` to swap with slot `in`, and the cost of the worse rank after the
   /// swap; index -1 if no swap helps, or none leads to a cost of `known` or less.
   PLIMSOLL_HD extreme<double> best_swap(vector_ref<std::int32_t> map, giver const& from,
                                         double known, index_t in) const {
     extreme<double> best{highest<double>, -1};
     index_t const r = rank_of_[in] - p_.at.first_rank;
-    if (r < 0 || r == from.rank || is_ruled_out(from, known, r)) {
+    if (r < 0 || r == from.rank) {
+      return best;
+    }
+    // The worse rank costs at least as much as both together, but for rounding.
+    double const together = multiply(add(from.carried, arrays_.carried[r]), 1 - 0x1p-40);
+    if (together > multiply(known, add(speed(from.rank), speed(r)))) {
       return best;
     }
     double const light = arrays_.weight[in];
