@@ -170,11 +170,7 @@ struct planner::state {
     auto const all = static_cast<double>(planned_layers * slots());
     return {
         .split = options.optimal_split ? plimsoll::split_rule::optimal : plimsoll::split_rule::even,
-        .max_moves = static_cast<std::int64_t>(std::floor(options.max_moves_share * all)),
-        .candidates = options.one_plan ? plimsoll::migration_candidates::one_bonus
-                                       : plimsoll::migration_candidates::all,
-        // The only plan must be within the budget, or nothing moves.
-        .keep_bonus = 6.4};
+        .max_moves = static_cast<std::int64_t>(std::floor(options.max_moves_share * all))};
   }
 
   /// Keeps the address, from which `planner` reads.

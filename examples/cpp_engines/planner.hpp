@@ -66,9 +66,8 @@ answer pad_slots(layer_sizes sizes, int const* rank_experts, int width, int* rep
 /// What a `planner` may do.
 struct planner_options {
   double max_moves_share = 0.1;  ///< largest share of the slots that get an expert of another rank
-  int steps = 8;                 ///< loads that are kept of each layer
+  int steps = 2;                 ///< loads that are kept of each layer; 1 follows noise, too
   bool optimal_split = false;    ///< judge plans by the best split instead of the even one
-  bool one_plan = false;         ///< compare one plan with the map in use: a tenth of the time
 };
 
 /// Plans the layers of a model again and again. The plan that balances the steps kept best within

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls TensorRT-LLM's stand-in as the engine calls its balancer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "../drift.hpp"
+#include "stand_in.hpp"
+
+namespace tensorrt_llm {
+
+inline void expect(bool holds, char const* what) {
+  if (!holds) {
+    throw std::runtime_error(what);
+  }
+}
+
+/// The slots hold the weights of the placement in use, and what kernels read lists exactly these.
+inline void check_layer(runtime::SingleLayerMoeLoadBalancer const& layer, int experts, int width,
+                        std::vector<std::uint8_t> const& dead_ranks) {
+  runtime::MoePlacementCpuInfo const& placement = layer.placement();
+  kernels::MoePlacementInfo const& listed = placement.placementInfoForGPU;
+  int slots = 0;
+  for (int e = 0; e < experts; ++e) {
+    expect(listed.expertReplicaCount[e] > 0, "an expert has no copy");
+    expect(listed.expertReplicaStartOffset[e] == slots, "lists do not follow one another");
+    for (int i = 0; i < listed.expertReplicaCount[e]; ++i) {
+      int const slot = listed.globalSlotIds[slots++];
+      auto const rank = static_cast<std::size_t>(slot / width);
+      auto const local = static_cast<std::size_t>(slot % width);
+      expect(dead_ranks[rank] == 0, "a copy is on a dead rank");
+      expect(layer.updater().weights()[rank][local] == e, "a slot has other weights");
+      expect(placement.oldRankExpertIds[rank][local] == e, "a slot is listed for another expert");
+    }
+  }
+  int live = 0;
+  for (std::uint8_t const dead : dead_ranks) {
+    live += dead == 0 ? width : 0;
+  }
+  expect(slots == live, "a slot of a live rank is empty");
+}
+
+inline void drive() {
+  constexpr int layers = 4;
+  constexpr int experts = 32;
+  constexpr int ranks = 8;
+  constexpr int width = 5;
+  constexpr int slots = ranks * width;
+
+  runtime::MoeLoadBalancer balancer(ranks, 2);
+  std::vector<std::shared_ptr<runtime::SingleLayerMoeLoadBalancer>> model;
+  for (int l = 0; l < layers; ++l) {
+    model.push_back(balancer.AddLayer(experts, 4, width));
+  }
+  std::vector<int> first(slots);
+  for (int slot = 0; slot < slots; ++slot) {
+    first[static_cast<std::size_t>(slot)] = slot % experts;
+  }
+  for (auto const& layer : model) {
+    layer->setInitialWeightAssignments(first);
+  }
+  balancer.finalizeModel({});
+
+  std::vector<std::uint8_t> dead(ranks);
+  auto const run = [&](char const* what, int begin, int end) {
+    std::int64_t copied = 0;
+    double balance = 0;
+    for (auto const& layer : model) {
+      copied -= layer->updater().copies();
+    }
+    for (int step = begin; step < end; ++step) {
+      balancer.startIter();
+      for (int l = 0; l < layers; ++l) {
+        auto const& layer = *model[static_cast<std::size_t>(l)];
+        expect(layer.error().empty(), layer.error().c_str());
+        check_layer(layer, experts, width, dead);
+        std::vector<int> const tokens = cpp_engines::drifting_tokens(l, step, experts);
+        balance += cpp_engines::balancedness(layer.placement().oldRankExpertIds, tokens);
+        model[static_cast<std::size_t>(l)]->countTokens(tokens);
+      }
+      if (step % 10 == 9) {
+        balancer.endIter();  // plans two layers
+      }
+    }
+    balancer.startIter();
+    for (auto const& layer : model) {
+      copied += layer->updater().copies();
+    }
+    int const plans = 2 * ((end - begin) / 10);
+    std::printf("  %-22s balancedness %.4f, %3d plans, %4.1f %% of the slots copied by each\n",
+                what, balance / (layers * (end - begin)), plans,
+                100.0 * static_cast<double>(copied) / (plans * slots));
+  };
+  std::printf("TensorRT-LLM: %d layers, %d experts, %d ranks x %d slots\n", layers, experts, ranks,
+              width);
+  run("first placement", 0, 10);
+  run("planned", 10, 400);
+
+  // Without rank 2, some experts have no copy, so that its slots cannot only be left out.
+  dead[2] = 1;
+  for (auto const& layer : model) {
+    expect(!layer->reconfigureMaskOnly(dead), "the last copy of an expert was left out");
+  }
+  balancer.setDeadRanks(dead);
+  balancer.endIter();
+  balancer.startIter();
+  balancer.endIter();
+  run("rank 2 is lost", 400, 600);
+
+  // Rank 5 is lost, too, and 30 slots do not hold 32 experts.
+  std::vector<std::uint8_t> too_many = dead;
+  too_many[5] = 1;
+  balancer.setDeadRanks(too_many);
+  balancer.endIter();
+  balancer.startIter();
+  std::printf("  rank 5 is lost, too: %s\n", model[0]->error().c_str());
+  check_layer(*model[0], experts, width, dead);  // as before
+
+  runtime::MoePlacementCpuInfo placement;
+  try {
+    runtime::doReplication({experts, 4, 0, ranks, 3}, std::vector<float>(experts, 1).data(),
+                           &placement);
+  } catch (std::runtime_error const& error) {
+    std::printf("  24 slots: %s\n", error.what());
+  }
+}
+
+}  // namespace tensorrt_llm

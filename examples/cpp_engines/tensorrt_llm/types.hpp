@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Types of TensorRT-LLM that its planner reads and writes: moeLoadBalanceCommon.h, moeLoadBalancer.h.
+#pragma once
+
+#include <vector>
+
+namespace tensorrt_llm::kernels {
+
+struct MoeLoadBalanceMetaInfo {
+  int expertCount = 0;
+  int topK = 0;
+  int epRank = 0;
+  int epSize = 0;
+  int slotCountPerRank = 0;
+};
+
+/// What kernels read to send tokens to the copies of their experts.
+struct MoePlacementInfo {
+  int* expertReplicaCount = nullptr;        ///< [experts]
+  int* expertReplicaStartOffset = nullptr;  ///< [experts]
+  int* globalSlotIds = nullptr;             ///< [slots]: the slots of expert 0, of expert 1, ...
+};
+
+}  // namespace tensorrt_llm::kernels
+
+namespace tensorrt_llm::runtime {
+
+struct MoePlacementCpuInfo {
+  std::vector<int> expertReplicaCount;             ///< [experts]
+  std::vector<std::vector<int>> rankExpertIds;     ///< [ranks][slots of a rank]: the new placement
+  std::vector<std::vector<int>> oldRankExpertIds;  ///< the placement in use
+  kernels::MoePlacementInfo placementInfoForGPU;
+};
+
+}  // namespace tensorrt_llm::runtime
