@@ -58,6 +58,10 @@ done < <(grep -roE --include='*.md' --include=CMakeLists.txt 'find_package\(plim
 while IFS=: read -r file text; do
   expect "$file" "${text##*/}"
 done < <(grep -roE --include='*.md' '\bplimsoll/[0-9]+\.[0-9.]*[0-9]' README.md docs)
+# What an engine pins.
+while IFS=: read -r file text; do
+  expect "$file" "$text" "v$version"
+done < <(grep -roE --include='*.md' '\bv[0-9]+\.[0-9]+\.[0-9]+' README.md docs examples)
 
 ((bad == 0))
 echo "versions: every copy says $version"
