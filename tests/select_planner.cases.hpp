@@ -302,10 +302,9 @@ PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_P
   selection const none = select<P>(c);
   CHECK(none.chosen == 0);
   CHECK(none.candidates[4].balancedness == 0);
-  // Load in one half only: the plan that would be judged is made from nothing.
-  c.loads = {0, 0, 0, 0, 0, 0, 0, 0, 9, 1, 1, 1, 9, 1, 1, 1};
+  c.loads = {0, 0, 0, 0, 0, 0, 0, 0, 9, 1, 1, 1, 0, 0, 0, 0};
   CHECK(select<P>(c).candidates[0].balancedness == 0);
-  // A second layer of that kind changes nothing.
+  // A second layer with load in one half only changes nothing.
   history_case two{
       .steps = 2, .layers = 2, .experts = 2, .slots = 2, .loads = {5, 5, 0, 0, 5, 5, 9, 1}};
   two.where.ranks = 2;
@@ -313,6 +312,32 @@ PLIMSOLL_TEST_CASE("select_planner: histories too short to judge", P, PLIMSOLL_P
   c.layers = 0;
   c.loads.clear();
   CHECK(select<P>(c).map.empty());
+}
+
+PLIMSOLL_TEST_CASE("select_planner: the empty rows of a window that is not full are no half", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  history_case full{.steps = 4,
+                    .experts = 4,
+                    .slots = 6,
+                    .loads = {50, 20, 10, 5, 5, 50, 20, 10, 40, 10, 10, 30, 10, 40, 10, 30}};
+  full.where.ranks = 2;
+  selection const expected = select<P>(full);
+  CHECK(expected.candidates[0].steps == 4);
+  history_case window = full;
+  window.steps = 11;
+  window.loads.resize(44, 0);
+  selection const behind = select<P>(window);
+  window.loads.insert(window.loads.begin(), 8, 0);
+  window.loads.resize(44);
+  selection const around = select<P>(window);
+  for (selection const& got : {behind, around}) {
+    CHECK(got.chosen == expected.chosen);
+    CHECK(got.map == expected.map);
+    for (std::size_t i = 0; i < expected.candidates.size(); ++i) {
+      CHECK(got.candidates[i].balancedness == expected.candidates[i].balancedness);
+      CHECK(got.candidates[i].steps == expected.candidates[i].steps);
+    }
+  }
 }
 
 PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P,

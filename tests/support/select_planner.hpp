@@ -189,7 +189,17 @@ inline reals balancedness_of(history_case const& c, definition_plan const& plan,
 
 /// Balancedness of a candidate in both halves, of layers that have load in both.
 inline reals judged(history_case const& c, planner kind, double exponent = 1) {
-  index_t const middle = c.steps / 2;
+  std::vector<index_t> busy;
+  for (index_t step = 0; step < c.steps; ++step) {
+    longs const loads = c.part(step, 1);
+    if (std::any_of(loads.begin(), loads.end(), [](std::int64_t load) { return load > 0; })) {
+      busy.push_back(step);
+    }
+  }
+  if (busy.size() < 2) {
+    return {};
+  }
+  index_t const middle = busy[busy.size() / 2];
   longs const first = c.part(0, middle);
   longs const second = c.part(middle, c.steps - middle);
   reals result = balancedness_of(c, definition_plan(c, kind, first, exponent), second, first);

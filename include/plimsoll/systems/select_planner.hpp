@@ -60,10 +60,10 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// No planner is best for every model and workload, and the loads that a plan was made from do not
 /// tell how long it lasts. Steps that it has not seen do.
 ///
-/// Each candidate plans on the first half of the steps and is judged on the second, and the other
-/// way round, with the middle step of an odd number in the second half. `replay`, under the split
-/// of the options, gives the balancedness of every layer, from which steps without load are left
-/// out. A layer without load in one of the halves is left out of both, since nothing was seen of
+/// Each candidate plans on the first half of the steps with load and is judged on the second, and
+/// the other way round, with the middle step of an odd number in the second half. `replay`, under
+/// the split of the options, gives the balancedness of every layer, from which steps without load
+/// are left out. A layer without load in one of the halves is left out of both, since nothing was seen of
 /// it. The candidate with the largest mean over layers and halves, less `options.move_price` for
 /// every move from the plan in use, is the best. The first candidate whose mean is below it by at
 /// most one standard error of the difference is chosen: with `options.in_use`, another plan must

@@ -300,21 +300,50 @@ std::vector<std::int64_t> loaded_steps(Context const& context, Loads const& load
   return loaded.read();
 }
 
+/// Loads `[steps, layers, experts]` with layers and steps exchanged.
+template <class Loads>
+struct by_step {
+  Loads loads;
+
+  [[nodiscard]] PLIMSOLL_HD index_t extent(int i) const {
+    return loads.extent(i == 0 ? 1 : i == 1 ? 0 : i);
+  }
+  PLIMSOLL_HD auto operator()(index_t layer, index_t step, index_t e) const {
+    return loads(step, layer, e);
+  }
+};
+
+/// Returns the steps in which some layer has load, rising. Others, such as the rows of a
+/// `load_window` that is not full yet, belong to no half.
+template <class Context, class Loads>
+std::vector<index_t> busy_steps(Context const& context, Loads const& loads) {
+  index_t const steps = loads.extent(0);
+  buffer<std::int64_t, Context> const layers(context, steps);
+  launch(context, steps, loaded_steps_body<by_step<Loads>>{{loads}, layers.data()});
+  std::vector<std::int64_t> const loaded = layers.read();
+  std::vector<index_t> busy;
+  for (index_t step = 0; step < steps; ++step) {
+    if (loaded[static_cast<std::size_t>(step)] > 0) {
+      busy.push_back(step);
+    }
+  }
+  return busy;
+}
+
 /// Number of blocks in which a half of a history is judged.
 inline index_t judged_blocks(index_t steps) { return std::clamp<index_t>(steps / 64, 1, 4); }
 
-/// Plans with every candidate on each half of a history and judges the plan on the other half,
+/// Plans with every candidate on each half of the steps with load and judges the plan on the other,
 /// block by block. `plan(i, half, seen)` makes and keeps the plan of a candidate from the seen
 /// steps of a half; `judge(i, half, block, loaded)` adds samples.
 template <class Context, class Loads, class Plan, class Judge>
 void judge_halves(Context const& context, Loads const& load, Plan const& plan, Judge const& judge,
                   std::vector<judged_candidate>& all) {
-  index_t const steps = load.extent(0);
-  index_t const middle = steps / 2;
-  index_t const begin[] = {0, middle, steps};
-  if (middle == 0) {
+  std::vector<index_t> const busy = busy_steps(context, load);
+  if (busy.size() < 2) {
     return;
   }
+  index_t const begin[] = {busy.front(), busy[busy.size() / 2], busy.back() + 1};
   auto const attempt = [](judged_candidate& one, auto const& f) {
     if (one.is_judged()) {
       try {
@@ -332,7 +361,7 @@ void judge_halves(Context const& context, Loads const& load, Plan const& plan, J
       attempt(all[i], [&] { plan(i, half, part); });
     }
   }
-  index_t const blocks = judged_blocks(middle);
+  index_t const blocks = judged_blocks(begin[1] - begin[0]);
   for (index_t block = 0; block < blocks; ++block) {
     for (index_t half = 0; half < 2; ++half) {
       index_t const first = begin[1 - half];
