@@ -774,6 +774,16 @@ TEST_CASE("layer_planner: shapes are checked") {
   CHECK(refused(1, c.experts, c.slots, other) ==
         name + "from.ranks: expected " + std::to_string(c.where.ranks) +
             " ranks, as in the object, got " + std::to_string(c.where.ranks + 1));
+  // A map that lacks an expert is named as the argument that it is, although no `to` was given.
+  ints lacking = c.map;
+  std::replace(lacking.begin(), lacking.end(), 0, 1);
+  other = in.from();
+  other.physical_to_logical = {lacking.data(), 1, c.slots};
+  std::string const lacks =
+      "physical_to_logical: expected every expert in at least 1 slot of a live rank, got none in "
+      "layer 0, expert 0";
+  CHECK(refused(1, c.experts, c.slots, other) == name + "from." + lacks);
+  CHECK(refusal_of([&] { plimsoll::layer_planner(other, 2); }) == "layer_planner: layer." + lacks);
   CHECK(refusal_of([&] { plimsoll::layer_planner(in.from(), 0); }) ==
         "layer_planner: steps: expected 1 to 2147483647 steps, got 0");
   plan_case const two = moved_case(split_rule::even);

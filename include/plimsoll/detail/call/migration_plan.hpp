@@ -843,10 +843,12 @@ class kept_layer_planner {
     std::vector<std::int64_t> map(static_cast<std::size_t>(slots_));
     std::vector<std::int64_t> counts(static_cast<std::size_t>(experts_));
     auto const loads = generate(equal_loads{}, steps, 1, experts_);
-    for (placement_ref const& one : {layer, with_offsets}) {
-      run(name, loads, one, one, vector_ref<std::int64_t>(map), vector_ref<std::int64_t>(counts),
-          {.has_target = true, .is_rehearsal = true});
-    }
+    on_behalf_of(name, name, {{"from.", "layer."}, {"to.", "layer."}}, [&] {
+      for (placement_ref const& one : {layer, with_offsets}) {
+        run(name, loads, one, one, vector_ref<std::int64_t>(map), vector_ref<std::int64_t>(counts),
+            {.has_target = true, .is_rehearsal = true});
+      }
+    });
     memory_.make_room();
   }
 
@@ -864,8 +866,14 @@ class kept_layer_planner {
     expect_extent(name, "from.ranks", ranks_, from.ranks, "ranks, as in the object");
     expect_extent(name, "physical_to_logical", slots_, physical_to_logical.extent(0), "slots");
     expect_extent(name, "replica_count", experts_, replica_count.extent(0), "experts");
-    return run(name, as_layer(loads), from, to == nullptr ? from : *to, physical_to_logical,
-               replica_count, {.has_target = to != nullptr, .is_rehearsal = false});
+    planner_mode const mode{.has_target = to != nullptr, .is_rehearsal = false};
+    if (to != nullptr) {
+      return run(name, as_layer(loads), from, *to, physical_to_logical, replica_count, mode);
+    }
+    // Without a target, the plan in use takes its place.
+    return on_behalf_of(name, name, {{"to.", "from."}}, [&] {
+      return run(name, as_layer(loads), from, from, physical_to_logical, replica_count, mode);
+    });
   }
 
  private:
