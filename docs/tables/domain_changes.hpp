@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
-#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -107,28 +105,12 @@ inline std::string cell(double value, int digits) {
 /// ranks)` prints the rows of each number of ranks. Without traces the rows are those of the page.
 template <class Print>
 int make_table(std::string const& program, int argc, char** argv, char const* header, Print print) {
-  if (argc != 2) {
-    std::cerr << "usage: " << program << " PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const folder = trace_folder(program, argv[1]);
-    std::cout << header;
-    if (folder.empty()) {
-      for (std::string const& row : rows_of_table(argv[1], program)) {
-        std::cout << row << '\n';
-      }
-      return 0;
-    }
+  return make_measured_table(program, argc, argv, header, [&](std::string const& folder) {
     auto const recorded = recorded_domains(folder);
     for (index_t const ranks : rank_counts) {
       print(recorded, ranks);
     }
-  } catch (std::exception const& error) {
-    std::cerr << program << ": " << error.what() << '\n';
-    return 2;
-  }
-  return 0;
+  });
 }
 
 }  // namespace examples

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -65,6 +66,44 @@ namespace examples {
   }
   rows.erase(rows.begin(), rows.begin() + std::min<std::ptrdiff_t>(std::ssize(rows), 2));
   return rows;
+}
+
+inline void print_lines(std::vector<std::string> const& lines) {
+  for (std::string const& line : lines) {
+    std::cout << line << '\n';
+  }
+}
+
+/// The main function of a program that gets a page: calls `print(page)`.
+template <class Print>
+int run_with_page(std::string const& program, int argc, char** argv, Print print) {
+  if (argc != 2) {
+    std::cerr << "usage: " << program << " PAGE\n";
+    return 2;
+  }
+  try {
+    print(std::string(argv[1]));
+  } catch (std::exception const& error) {
+    std::cerr << program << ": " << error.what() << '\n';
+    return 2;
+  }
+  return 0;
+}
+
+/// The main function of a program whose only table is of measured loads: prints its header, then
+/// `print(folder)` prints the rows. Without traces the rows are those of the page.
+template <class Print>
+int make_measured_table(std::string const& program, int argc, char** argv, char const* header,
+                        Print print) {
+  return run_with_page(program, argc, argv, [&](std::string const& page) {
+    std::string const folder = trace_folder(program, page);
+    std::cout << header;
+    if (folder.empty()) {
+      print_lines(rows_of_table(page, program));
+    } else {
+      print(folder);
+    }
+  });
 }
 
 /// Returns the cells of the rows of the table that `program` makes on the page, without its header.

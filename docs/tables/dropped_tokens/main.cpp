@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -190,27 +189,17 @@ void print_rows(trace const& t, recording const& r) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "dropped_tokens PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const folder = examples::trace_folder("dropped_tokens", argv[1]);
+  return examples::run_with_page("dropped_tokens", argc, argv, [](std::string const& page) {
+    std::string const folder = examples::trace_folder("dropped_tokens", page);
     for (trace const& t : traces) {
       std::cout << (&t == traces ? "" : "\n")
                 << "| model | limit | gamma | dropped | experts | ranks | busiest rank |\n"
                    "|---|---|---:|---:|---:|---:|---:|\n";
       if (folder.empty()) {
-        for (std::string const& row :
-             examples::rows_of_page(argv[1], "| " + std::string(t.name) + " |")) {
-          std::cout << row << "\n";
-        }
+        examples::print_lines(examples::rows_of_page(page, "| " + std::string(t.name) + " |"));
       } else {
         print_rows(t, recording(folder, t));
       }
     }
-  } catch (std::exception const& e) {
-    std::cerr << "dropped_tokens: " << e.what() << "\n";
-    return 2;
-  }
+  });
 }

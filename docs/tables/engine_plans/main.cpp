@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -174,40 +173,28 @@ outcome follow(meta_info const& of, examples::npy::array<std::int64_t> const& re
   return {sum.copied / plans, sum.copied_by_rank / plans, sum.even / plans, sum.optimal / plans};
 }
 
+void print(std::string const& folder) {
+  auto const recorded =
+      examples::measured_counts(folder + "/glm-5.2-ten-domains/counts_by_chunk.npy", chunks);
+  int const layers = static_cast<int>((recorded.shape[1] + layer_step - 1) / layer_step);
+  for (auto const& [ranks, width] : {std::pair{8, 33}, {32, 9}, {36, 8}, {64, 5}}) {
+    meta_info const of{experts, 8, 0, ranks, width};
+    for (planner const& one : planners(of, layers)) {
+      outcome const found = follow(of, recorded, one);
+      std::cout << "| " << ranks << " x " << width << " | " << one.name << " | "
+                << examples::cell(found.copied, 1) << " | "
+                << examples::cell(found.copied_by_rank, 1) << " | " << examples::cell(found.even, 3)
+                << " | " << examples::cell(found.optimal, 3) << " |" << std::endl;
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: engine_plans PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const folder = examples::trace_folder("engine_plans", argv[1]);
-    std::cout
-        << "| ranks x slots | planner | slots copied, % | most of a rank | balancedness, even "
-           "split | optimal split |\n|---|---|---:|---:|---:|---:|\n";
-    if (folder.empty()) {
-      for (std::string const& row : examples::rows_of_table(argv[1], "engine_plans")) {
-        std::cout << row << '\n';
-      }
-      return 0;
-    }
-    auto const recorded =
-        examples::measured_counts(folder + "/glm-5.2-ten-domains/counts_by_chunk.npy", chunks);
-    int const layers = static_cast<int>((recorded.shape[1] + layer_step - 1) / layer_step);
-    for (auto const& [ranks, width] : {std::pair{8, 33}, {32, 9}, {36, 8}, {64, 5}}) {
-      meta_info const of{experts, 8, 0, ranks, width};
-      for (planner const& one : planners(of, layers)) {
-        outcome const found = follow(of, recorded, one);
-        std::cout << "| " << ranks << " x " << width << " | " << one.name << " | "
-                  << examples::cell(found.copied, 1) << " | "
-                  << examples::cell(found.copied_by_rank, 1) << " | "
-                  << examples::cell(found.even, 3) << " | " << examples::cell(found.optimal, 3)
-                  << " |" << std::endl;
-      }
-    }
-  } catch (std::exception const& error) {
-    std::cerr << "engine_plans: " << error.what() << '\n';
-    return 2;
-  }
+  return examples::make_measured_table(
+      "engine_plans", argc, argv,
+      "| ranks x slots | planner | slots copied, % | most of a rank | balancedness, even split "
+      "| optimal split |\n|---|---|---:|---:|---:|---:|\n",
+      print);
 }

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -153,15 +152,4 @@ void draw(std::string const& page) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: move_curve PAGE\n";
-    return 2;
-  }
-  try {
-    draw(argv[1]);
-  } catch (std::exception const& error) {
-    std::cerr << "move_curve: " << error.what() << '\n';
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return examples::run_with_page("move_curve", argc, argv, draw); }

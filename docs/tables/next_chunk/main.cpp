@@ -4,7 +4,6 @@
 // The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows are
 // copied from PAGE.
 #include <cstdint>
-#include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -83,27 +82,18 @@ void print(workload const& work, std::string const& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: next_chunk PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const folder = examples::trace_folder("next_chunk", argv[1]);
+  return examples::run_with_page("next_chunk", argc, argv, [](std::string const& page) {
+    std::string const folder = examples::trace_folder("next_chunk", page);
     std::cout << "| loads | ranks + extra slots | plan | planned loads, even | next chunk, even | "
                  "next chunk, optimal |\n"
                  "|---|---:|---|---:|---:|---:|\n";
     for (workload work : examples::workloads()) {
       work.name = "unseen steps of " + work.name;
       if (folder.empty()) {
-        for (std::string const& row : examples::rows_of_page(argv[1], "| " + work.name)) {
-          std::cout << row << '\n';
-        }
+        examples::print_lines(examples::rows_of_page(page, "| " + work.name));
       } else {
         print(work, folder);
       }
     }
-  } catch (std::exception const& error) {
-    std::cerr << "next_chunk: " << error.what() << '\n';
-    return 2;
-  }
+  });
 }

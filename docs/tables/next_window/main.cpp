@@ -6,11 +6,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <iostream>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -187,25 +185,13 @@ void print(windows const& of, std::string const& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: next_window PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const folder = examples::trace_folder("next_window", argv[1]);
-    std::cout << "| loads | ranks + extra slots | plan | slots that move, % | balancedness of the "
-                 "next window | gain, % |\n|---|---:|---|---:|---:|---:|\n";
-    if (folder.empty()) {
-      for (std::string const& row : examples::rows_of_table(argv[1], "next_window")) {
-        std::cout << row << '\n';
-      }
-      return 0;
-    }
-    for (windows const& one : all_windows()) {
-      print(one, folder);
-    }
-  } catch (std::exception const& error) {
-    std::cerr << "next_window: " << error.what() << '\n';
-    return 2;
-  }
+  return examples::make_measured_table(
+      "next_window", argc, argv,
+      "| loads | ranks + extra slots | plan | slots that move, % | balancedness of the next window "
+      "| gain, % |\n|---|---:|---|---:|---:|---:|\n",
+      [](std::string const& folder) {
+        for (windows const& one : all_windows()) {
+          print(one, folder);
+        }
+      });
 }

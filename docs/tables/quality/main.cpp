@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -156,16 +155,9 @@ void print_rows(std::string const& page) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "quality PAGE\n";
-    return 2;
-  }
-  try {
+  return examples::run_with_page("quality", argc, argv, [](std::string const& page) {
     print_hand_made();
     std::cout << "\n";
-    print_rows(argv[1]);
-  } catch (std::exception const& e) {
-    std::cerr << "quality: " << e.what() << "\n";
-    return 2;
-  }
+    print_rows(page);
+  });
 }

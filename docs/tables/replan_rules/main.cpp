@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <iostream>
 #include <optional>
@@ -388,25 +387,10 @@ void print(std::string const& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: replan_rules PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const folder = examples::trace_folder("replan_rules", argv[1]);
-    std::cout << "| steps between decisions | rule | GLM-5.2, ten domains | GLM-5.2, one domain | "
-                 "DeepSeek-V2-Lite, four tasks | gpt-oss-20b, decoding | W1 | W2 | W6 | W7 | mean "
-                 "| worst |\n"
-                 "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
-    if (folder.empty()) {
-      for (std::string const& row : examples::rows_of_table(argv[1], "replan_rules")) {
-        std::cout << row << '\n';
-      }
-      return 0;
-    }
-    print(folder);
-  } catch (std::exception const& error) {
-    std::cerr << "replan_rules: " << error.what() << '\n';
-    return 2;
-  }
+  return examples::make_measured_table(
+      "replan_rules", argc, argv,
+      "| steps between decisions | rule | GLM-5.2, ten domains | GLM-5.2, one domain | "
+      "DeepSeek-V2-Lite, four tasks | gpt-oss-20b, decoding | W1 | W2 | W6 | W7 | mean | worst |\n"
+      "|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+      print);
 }

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <functional>
 #include <iostream>
 #include <numeric>
@@ -222,25 +221,16 @@ void print_rows(recording const& r) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "replicas PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const traces = examples::trace_folder("replicas", argv[1]);
+  return examples::run_with_page("replicas", argc, argv, [](std::string const& page) {
+    std::string const traces = examples::trace_folder("replicas", page);
     std::cout << "| loads | plan | replicas | of a layer | steps | sum | steps, packing | "
                  "sum, packing |\n"
                  "|---|---|---:|---:|---:|---:|---:|---:|\n";
     print_rows(rising_skew());
     if (traces.empty()) {
-      for (std::string const& row : examples::rows_of_page(argv[1], "| GLM-5.2, 80 chunks |")) {
-        std::cout << row << "\n";
-      }
+      examples::print_lines(examples::rows_of_page(page, "| GLM-5.2, 80 chunks |"));
     } else {
       print_rows(measured(traces + "/glm-5.2-ten-domains/counts_by_chunk.npy"));
     }
-  } catch (std::exception const& e) {
-    std::cerr << "replicas: " << e.what() << "\n";
-    return 2;
-  }
+  });
 }

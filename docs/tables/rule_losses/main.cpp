@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -130,15 +129,4 @@ void draw(std::string const& page) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: rule_losses PAGE\n";
-    return 2;
-  }
-  try {
-    draw(argv[1]);
-  } catch (std::exception const& error) {
-    std::cerr << "rule_losses: " << error.what() << '\n';
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return examples::run_with_page("rule_losses", argc, argv, draw); }

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <iostream>
 #include <iterator>
 #include <stdexcept>
@@ -450,12 +449,8 @@ void print_measured(npy::array<std::int64_t> const& counts, index_t ranks, std::
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "spilled_loads PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const traces = examples::trace_folder("spilled_loads", argv[1]);
+  return examples::run_with_page("spilled_loads", argc, argv, [](std::string const& page) {
+    std::string const traces = examples::trace_folder("spilled_loads", page);
     print_settings();
     print_more_ranks();
     print_rules();
@@ -464,20 +459,15 @@ int main(int argc, char** argv) {
                  "optimal | transfers | from one | into one | across nodes | with nodes |\n"
                  "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
     if (traces.empty()) {
-      for (std::string const& row : examples::rows_of_page(argv[1], "| GLM-5.2, 20 chunks |")) {
-        std::cout << row << "\n";
-      }
-    } else {
-      auto const counts =
-          examples::measured_counts(traces + "/glm-5.2-ten-domains/counts_by_chunk.npy", 1);
-      for (index_t const ranks : {8, 16, 32, 64}) {
-        for (std::int64_t const chunk : {1024, 128}) {
-          print_measured(counts, ranks, chunk);
-        }
+      examples::print_lines(examples::rows_of_page(page, "| GLM-5.2, 20 chunks |"));
+      return;
+    }
+    auto const counts =
+        examples::measured_counts(traces + "/glm-5.2-ten-domains/counts_by_chunk.npy", 1);
+    for (index_t const ranks : {8, 16, 32, 64}) {
+      for (std::int64_t const chunk : {1024, 128}) {
+        print_measured(counts, ranks, chunk);
       }
     }
-  } catch (std::exception const& e) {
-    std::cerr << "spilled_loads: " << e.what() << "\n";
-    return 2;
-  }
+  });
 }

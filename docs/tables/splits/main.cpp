@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <iostream>
 #include <span>
 #include <string>
@@ -230,30 +229,21 @@ void print_row(recording const& r, index_t ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "splits PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const traces = examples::trace_folder("splits", argv[1]);
+  return examples::run_with_page("splits", argc, argv, [](std::string const& page) {
+    std::string const traces = examples::trace_folder("splits", page);
     print_families();
     std::cout
         << "\n| loads | ranks | slots | even split | five steps | `minmax_lp` | its `quota` | "
            "drawn instead |\n"
            "|---|---:|---:|---:|---:|---:|---:|---:|\n";
     if (traces.empty()) {
-      for (std::string const& row : examples::rows_of_page(argv[1], "| GLM-5.2, 80 chunks |")) {
-        std::cout << row << "\n";
-      }
-    } else {
-      recording const r =
-          examples::measured_counts(traces + "/glm-5.2-ten-domains/counts_by_chunk.npy", 2);
-      for (index_t const ranks : {8, 16, 32, 64}) {
-        print_row(r, ranks);
-      }
+      examples::print_lines(examples::rows_of_page(page, "| GLM-5.2, 80 chunks |"));
+      return;
     }
-  } catch (std::exception const& e) {
-    std::cerr << "splits: " << e.what() << "\n";
-    return 2;
-  }
+    recording const r =
+        examples::measured_counts(traces + "/glm-5.2-ten-domains/counts_by_chunk.npy", 2);
+    for (index_t const ranks : {8, 16, 32, 64}) {
+      print_row(r, ranks);
+    }
+  });
 }

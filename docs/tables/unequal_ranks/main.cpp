@@ -8,10 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <iostream>
 #include <numeric>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -353,15 +351,8 @@ void print_rows(std::string const& page) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "unequal_ranks PAGE\n";
-    return 2;
-  }
-  try {
-    print_rows(argv[1]);
+  return examples::run_with_page("unequal_ranks", argc, argv, [](std::string const& page) {
+    print_rows(page);
     print_quality();
-  } catch (std::exception const& e) {
-    std::cerr << "unequal_ranks: " << e.what() << "\n";
-    return 2;
-  }
+  });
 }

@@ -3,7 +3,6 @@
 // from. The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows
 // are copied from PAGE.
 #include <cstdint>
-#include <exception>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -61,27 +60,18 @@ void print(workload const& work, std::string const& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: unseen_steps PAGE\n";
-    return 2;
-  }
-  try {
-    std::string const folder = examples::trace_folder("unseen_steps", argv[1]);
+  return examples::run_with_page("unseen_steps", argc, argv, [](std::string const& page) {
+    std::string const folder = examples::trace_folder("unseen_steps", page);
     std::cout << "| loads | ranks + extra slots | EPLB, even | EPLB, optimal | for even, even | "
                  "for even, optimal | for optimal, even | for optimal, optimal | selected, even | "
                  "selected, optimal | selected with exponents, optimal |\n"
                  "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
     for (workload const& work : examples::workloads()) {
       if (folder.empty()) {
-        for (std::string const& row : examples::rows_of_page(argv[1], "| " + work.name)) {
-          std::cout << row << '\n';
-        }
+        examples::print_lines(examples::rows_of_page(page, "| " + work.name));
       } else {
         print(work, folder);
       }
     }
-  } catch (std::exception const& error) {
-    std::cerr << "unseen_steps: " << error.what() << '\n';
-    return 2;
-  }
+  });
 }
