@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The input of xLLM's test (github.com/jd-opensource/xllm, Apache-2.0):
-// - tests/core/framework/eplb/eplb_policy_test.cpp (at 87e8d6ed): 16 experts, 4 devices with 5 slots.
-// Their test prints the map and asserts nothing. What is checked here follows from the rule in their
-// eplb_policy.cpp: four redundant copies go to the experts 0, 1, 2 and 15, whose load per copy is
-// then 50, and all devices get a load of 109. (Their rule may put both copies of an expert on one
-// device; here they are apart.)
+// - tests/core/framework/eplb/eplb_policy_test.cpp (at 87e8d6ed): 16 experts on 4 devices with 5
+//   slots each.
+// Their test prints the map and asserts nothing. What is checked here follows from the rule in
+// their eplb_policy.cpp: the four redundant copies go to the experts 0, 1, 2 and 15, whose load per
+// copy is then 50, and every device gets a load of 109. (Their rule may put both copies of an
+// expert on one device; here they are apart.)
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ inline std::vector<std::int64_t> their_loads() {
   return loads;
 }
 
-/// Times 4, so that shares of two to four copies are whole numbers, where an expert has no more.
+/// Times 4: halves and quarters of a load are whole numbers.
 inline std::vector<std::int64_t> device_loads_times_4(ints const& map) {
   std::vector<std::int64_t> const loads = their_loads();
   std::vector<std::int64_t> of_devices(devices, 0);
