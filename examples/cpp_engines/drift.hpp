@@ -58,7 +58,8 @@ inline bool has_all_experts(int const* map, std::size_t slots, std::size_t exper
   return std::find(copies.begin(), copies.end(), 0) == copies.end();
 }
 
-/// Mean over ranks / maximum over ranks, where the copies of an expert share its load evenly.
+/// Mean over ranks / maximum over ranks, where the copies of an expert share its load evenly. Ranks
+/// without experts do not count.
 /// @param map [ranks, slots_per_rank]
 inline double balancedness(std::vector<std::int64_t> const& loads, int const* map,
                            std::size_t ranks, std::size_t slots_per_rank) {
@@ -71,7 +72,9 @@ inline double balancedness(std::vector<std::int64_t> const& loads, int const* ma
     }
   }
   double const total = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0);
-  return total / static_cast<double>(ranks) / *std::max_element(of_ranks.begin(), of_ranks.end());
+  auto const idle = std::count(of_ranks.begin(), of_ranks.end(), 0.0);
+  return total / static_cast<double>(of_ranks.size() - static_cast<std::size_t>(idle)) /
+         *std::max_element(of_ranks.begin(), of_ranks.end());
 }
 
 /// Slots that get an expert of another rank.

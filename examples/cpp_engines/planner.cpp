@@ -17,6 +17,7 @@
 #include <plimsoll/views.hpp>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace expert_planner {
 namespace {
@@ -42,7 +43,7 @@ answer answered(Call call) {
 }
 
 template <class Value>
-void expect(bool holds, std::string const& argument, char const* expected, Value got) {
+void expect(bool holds, std::string const& argument, std::string const& expected, Value got) {
   if (!holds) {
     throw std::invalid_argument(argument + ": expected " + expected + ", got " +
                                 std::to_string(got));
@@ -176,6 +177,10 @@ struct planner::state {
   /// Keeps the address, from which `planner` reads.
   void set_liveness(std::uint8_t const* dead_ranks) {
     std::vector<std::uint8_t> const now = liveness(sizes, dead_ranks);
+    auto const live = std::count(now.begin(), now.end(), 1) * sizes.slots_per_rank;
+    expect(live >= sizes.experts, "dead_ranks",
+           "at least " + std::to_string(sizes.experts) + " slots of live ranks, one per expert",
+           live);
     std::copy(now.begin(), now.end(), active.begin());
   }
 
@@ -217,13 +222,19 @@ struct planner::state {
     expect(added > 0, "steps of layer " + std::to_string(layer), "at least 1", added);
     map_out const own(map.data() + layer * slots(), 1, slots());
     map_out const own_counts(counts.data() + layer * sizes.experts, 1, sizes.experts);
+    std::fill_n(own_counts.data, sizes.experts, 0);
     bool is_complete = true;
     for (index_t slot = 0; slot < slots(); ++slot) {
       bool const is_live = active[static_cast<std::size_t>(slot / sizes.slots_per_rank)] != 0;
-      own(0, slot) = is_live ? in_use[slot] : -1;
-      is_complete = is_complete && (!is_live || in_use[slot] != -1);
+      int const expert = is_live ? in_use[slot] : -1;
+      expect(expert >= -1 && expert < sizes.experts, "in_use",
+             "-1 or an expert in the slots of layer " + std::to_string(layer), expert);
+      own(0, slot) = expert;
+      is_complete = is_complete && (!is_live || expert >= 0);
+      if (expert >= 0) {
+        ++own_counts(0, expert);
+      }
     }
-    plimsoll::count_replicas(seq, own, own_counts);
     for (index_t expert = 0; expert < sizes.experts; ++expert) {
       is_complete = is_complete && own_counts(0, expert) > 0;
     }
@@ -256,8 +267,15 @@ answer planner::create(layer_sizes sizes, int layers, planner_options options) {
   return answered([&] { state_ = std::make_unique<state>(sizes, layers, options); });
 }
 
-answer planner::add(int layer, std::vector<double> const& loads) {
-  return answered([&] { created().add(layer, loads); });
+answer planner::add(int layer, void const* loads, int experts,
+                    double (*load_of)(void const*, int)) {
+  return answered([&] {
+    std::vector<double> step;
+    for (int e = 0; e < experts; ++e) {
+      step.push_back(load_of(loads, e));
+    }
+    created().add(layer, step);
+  });
 }
 
 answer planner::plan(int layer, int const* in_use, std::uint8_t const* dead_ranks,

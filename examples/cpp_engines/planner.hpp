@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace expert_planner {
 
@@ -88,7 +87,9 @@ class planner {
   /// @param loads [experts], finite and not negative
   template <class Load>
   answer add_step(int layer, Load const* loads, int experts) {
-    return add(layer, std::vector<double>(loads, loads + experts));
+    return add(layer, loads, experts, [](void const* from, int expert) {
+      return static_cast<double>(static_cast<Load const*>(from)[expert]);
+    });
   }
 
   /// Plans one layer.
@@ -100,7 +101,7 @@ class planner {
 
   /// Plans all layers within one budget; gains that layers have in common are proven together.
   /// @param in_use [layers, ranks, slots_per_rank]
-  /// @param[out] rank_experts like in_use, with -1 on dead ranks
+  /// @param[out] rank_experts like in_use, in other memory, with -1 on dead ranks
   /// @param[out] changed [layers]: 1 if the layer has a new map
   answer plan_all(int const* in_use, std::uint8_t const* dead_ranks, int* rank_experts,
                   std::uint8_t* changed);
@@ -108,7 +109,7 @@ class planner {
  private:
   struct state;
 
-  answer add(int layer, std::vector<double> const& loads);
+  answer add(int layer, void const* loads, int experts, double (*load_of)(void const*, int));
   [[nodiscard]] state& created() const;
 
   std::unique_ptr<state> state_;

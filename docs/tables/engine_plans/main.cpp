@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// engine_plans PAGE    prints what TensorRT-LLM's balancer copies and how balanced the next chunk is, with the
-// engine's planner and with those of examples/cpp_engines
+// engine_plans PAGE    prints what TensorRT-LLM's balancer copies and how balanced the next chunk
+// is, with the engine's planner and with those of examples/cpp_engines
 // The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows are
 // copied from PAGE.
 #include <algorithm>

@@ -49,8 +49,7 @@ inline void forward(LayerWeights const& of_layer, std::vector<std::int64_t> cons
 inline void report(EplbPlanTensors const& plan, ints const& before, LayerWeights const& after,
                    std::vector<std::int64_t> const& loads) {
   cpp_engines::expect(plan.phy2log == after.moe_weight, "weights do not follow the plan");
-  std::printf("rtp_llm: layer %d: slots that move %d, balancedness %.4f -> %.4f\n",
-              plan.layer_id_buf[0],
+  std::printf("  layer %d: slots that move %d, balancedness %.4f -> %.4f\n", plan.layer_id_buf[0],
               cpp_engines::count_moves(before.data(), plan.phy2log.data(), ranks, slots_per_rank),
               cpp_engines::balancedness(loads, before.data(), ranks, slots_per_rank),
               cpp_engines::balancedness(loads, plan.phy2log.data(), ranks, slots_per_rank));
@@ -61,13 +60,15 @@ void print_error(Call call) {
   try {
     call();
   } catch (std::runtime_error const& error) {
-    std::printf("rtp_llm: %s\n", error.what());
+    std::printf("  refused: %s\n", error.what());
     return;
   }
   cpp_engines::expect(false, "a wrong input was taken");
 }
 
 inline void drive() {
+  std::printf("RTP-LLM: %zu layers, %zu experts, %zu ranks x %zu slots\n", layers, experts, ranks,
+              slots_per_rank);
   EPLBConfig const config;
   BalancePlanner planner(experts, ranks, {0, 1, 2}, first_map(), config);
   ExpertBalancer<BalancePlanner> balancer(experts, ranks, first_map(), planner, config);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorRT-LLM's planning functions by expert_planner. A mask of dead ranks is [ranks], nonzero for a rank that is
-// lost, or null. PATCH.md tells which call of the engine becomes which.
+// TensorRT-LLM's planning functions by expert_planner. A mask of dead ranks is [ranks], nonzero for
+// a rank that is lost, or null. PATCH.md tells which call of the engine becomes which.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace tensorrt_llm::runtime {
 void doReplication(kernels::MoeLoadBalanceMetaInfo metaInfo, float* expertLoadFactor,
                    MoePlacementCpuInfo* cpuPlacement, std::uint8_t const* deadRankMask = nullptr);
 
-/// Writes `rankExpertIds` for `expertReplicaCount`, with as few changes from `oldRankExpertIds` as a
-/// relabeling of ranks allows.
+/// Writes `rankExpertIds` for `expertReplicaCount`. Ranks and slots are named so that the fewest
+/// experts move from `oldRankExpertIds`.
 /// @throws std::runtime_error
 void doPlacement(kernels::MoeLoadBalanceMetaInfo metaInfo, float* expertLoadFactor,
                  MoePlacementCpuInfo* cpuPlacement, std::uint8_t const* deadRankMask = nullptr);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for TensorRT-LLM's balancer (cpp/tensorrt_llm/runtime/moeLoadBalancer): its public names and its
-// order of calls, without GPUs. One object has all ranks; a weight is the id of its expert.
+// The parts of TensorRT-LLM's balancer (cpp/tensorrt_llm/runtime/moeLoadBalancer) that its planner
+// sees: public names and the order of calls, without GPUs. One object has all ranks; an expert's id
+// takes the place of its weights.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +80,7 @@ class SingleLayerMoeLoadBalancer {
   }
 
   /// Stands in for the kernel that counts tokens: older tokens decay.
-  void countTokens(std::vector<int> const& tokens) {
+  void countTokens(std::vector<std::int64_t> const& tokens) {
     for (std::size_t e = 0; e < tokens.size(); ++e) {
       mExpertLoadFactor[e] = mExpertLoadFactor[e] * 0.9F + static_cast<float>(tokens[e]);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types of TensorRT-LLM that its planner reads and writes: moeLoadBalanceCommon.h, moeLoadBalancer.h.
+// Types of TensorRT-LLM that its planner reads and writes, of moeLoadBalanceCommon.h and
+// moeLoadBalancer.h.
 #pragma once
 
 #include <vector>

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "../drift.hpp"
 #include "../planner.hpp"
 
 namespace plimsoll_cpp_engines_planner {
@@ -235,13 +234,9 @@ TEST_CASE("cpp_engines: what is wrong is told by a status and a text") {
   CHECK(of.add_step(0, bad.data(), sizes.experts).code == status::refused);
   REQUIRE(of.add_step(0, loads.data(), sizes.experts));
   is_refused(plan({0, 1, 1, 1}),
-             "flow_placement: slots: expected at least 16 on live ranks, for all required "
-             "copies, got 5 in layer 0");
+             "dead_ranks: expected at least 16 slots of live ranks, one per expert, got 5");
   in_use[3] = 16;
-  is_refused(
-      plan(),
-      "count_replicas: physical_to_logical: expected -1 or an expert of the layer, got 16 in "
-      "layer 0, slot 3");
+  is_refused(plan(), "in_use: expected -1 or an expert in the slots of layer 0, got 16");
   in_use[3] = 3;
   CHECK(plan());  // what was refused left nothing behind
 }

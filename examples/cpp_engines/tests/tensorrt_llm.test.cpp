@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of TensorRT-LLM's test (github.com/NVIDIA/TensorRT-LLM, Apache-2.0,
-// cpp/tests/unit_tests/runtime/moeLoadBalancerTest.cpp at 8cec0a5), by the planner of examples/cpp_engines. Only
-// numbers and properties are theirs. tests/outside has them for calls of Plimsoll.
+// Values of TensorRT-LLM's test (github.com/NVIDIA/TensorRT-LLM, Apache-2.0):
+// - cpp/tests/unit_tests/runtime/moeLoadBalancerTest.cpp (at 8cec0a5).
+// Only numbers and properties are theirs. tests/outside has them for calls of Plimsoll.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -164,7 +164,7 @@ TEST_CASE("outside: TensorRT-LLM's planner: the models of several layers") {
   struct model_case {
     int layers, experts, ranks, width;
   };
-  // Their assertions are on which slots get new weights; here, that they are those of the new placement.
+  // They assert which slots get new weights; here, that these are those of the new placement.
   for (model_case const& c :
        {model_case{2, 8, 2, 4}, {3, 16, 4, 4}, {5, 32, 8, 4}, {6, 256, 36, 8}}) {
     CAPTURE(c.experts);
@@ -181,7 +181,7 @@ TEST_CASE("outside: TensorRT-LLM's planner: the models of several layers") {
     balancer.finalizeModel({1.0, 1, false});
     for (int l = 0; l < c.layers; ++l) {
       // Loads rise with the id in even layers and fall in odd ones.
-      ints tokens(static_cast<std::size_t>(c.experts));
+      std::vector<std::int64_t> tokens(static_cast<std::size_t>(c.experts));
       std::iota(tokens.begin(), tokens.end(), 1);
       if (l % 2 == 1) {
         std::reverse(tokens.begin(), tokens.end());

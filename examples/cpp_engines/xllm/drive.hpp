@@ -82,9 +82,9 @@ inline void report(int plan, Tensor<std::int32_t> const& before, Tensor<std::int
     old_mean += cpp_engines::balancedness(loads[layer], from, devices, slots) / layers;
     new_mean += cpp_engines::balancedness(loads[layer], to, devices, slots) / layers;
   }
-  std::printf("xllm plan %d: layers changed %d, slots that move %d, balancedness %.4f -> %.4f\n",
-              plan, static_cast<int>(std::count(changed.begin(), changed.end(), true)), moves,
-              old_mean, new_mean);
+  std::printf("  plan %d: layers changed %d, slots that move %d, balancedness %.4f -> %.4f\n", plan,
+              static_cast<int>(std::count(changed.begin(), changed.end(), true)), moves, old_mean,
+              new_mean);
 }
 
 template <class Call>
@@ -92,13 +92,14 @@ void print_error(Call call) {
   try {
     call();
   } catch (std::runtime_error const& error) {
-    std::printf("xllm: %s\n", error.what());
+    std::printf("  refused: %s\n", error.what());
     return;
   }
   cpp_engines::expect(false, "a wrong input was taken");
 }
 
 inline void drive() {
+  std::printf("xLLM: %d layers, %d experts, %d devices x 5 slots\n", layers, experts, devices);
   EplbManager<EplbPolicy> manager(layers, devices, experts);
   Workers workers(manager.expert_distribution());
   cpp_engines::drifting_loads source(experts, 288);

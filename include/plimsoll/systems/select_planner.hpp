@@ -63,11 +63,11 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// Each candidate plans on the first half of the steps with load and is judged on the second, and
 /// the other way round, with the middle step of an odd number in the second half. `replay`, under
 /// the split of the options, gives the balancedness of every layer, from which steps without load
-/// are left out. A layer without load in one of the halves is left out of both, since nothing was seen of
-/// it. The candidate with the largest mean over layers and halves, less `options.move_price` for
-/// every move from the plan in use, is the best. The first candidate whose mean is below it by at
-/// most one standard error of the difference is chosen: with `options.in_use`, another plan must
-/// be better by more than chance to replace it.
+/// are left out. A layer without load in one of the halves is left out of both, since nothing was
+/// seen of it. The candidate with the largest mean over layers and halves, less
+/// `options.move_price` for every move from the plan in use, is the best. The first candidate whose
+/// mean is below it by at most one standard error of the difference is chosen: with
+/// `options.in_use`, another plan must be better by more than chance to replace it.
 ///
 /// Halves of 128 steps or more are judged in up to four blocks. After each, candidates that are
 /// behind the best by more than four standard errors are dropped; their reports tell on how many

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "../../examples/cpp_engines/xllm/eplb_policy.hpp"
+#include "../xllm/eplb_policy.hpp"
 
 namespace plimsoll_outside_xllm {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "../../examples/cpp_engines/rtp_llm/balance_plan.hpp"
+#include "../rtp_llm/balance_plan.hpp"
 
 namespace plimsoll_outside_rtp_llm {
 
