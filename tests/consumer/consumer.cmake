@@ -162,16 +162,13 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     "cd '${copies}/online_balancer' && '${CMAKE_CXX_COMPILER}' -std=c++20 -O3 -pthread ${CMAKE_CXX_FLAGS} '-I${prefix}/include' project/main.cpp -o online_balancer && ./online_balancer | diff '${examples}/online_balancer.expected' -")
   set_tests_properties(package.one_command.online_balancer PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
 
-  # As engines build it: one file is C++20 and has the include path, all others are C++17.
-  plimsoll_add_package_test(one_include_path.cpp_engines COMMAND ${PLIMSOLL_BASH} -eo pipefail -c
-    "cd '${copies}/cpp_engines/project'
-     compile() { '${CMAKE_CXX_COMPILER}' -O3 -pthread ${CMAKE_CXX_FLAGS} \"$@\"; }
-     compile -std=c++20 '-I${prefix}/include' -c planner.cpp -o ../planner.o
-     compile -std=c++17 main.cpp {tensorrt_llm,xllm,rtp_llm}/*.cpp ../planner.o -o ../cpp_engines
-     ../cpp_engines | diff '${examples}/cpp_engines.expected' -")
+  # As engines build it: one file is C++20 and has the include path.
+  separate_arguments(cxx_flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
+  plimsoll_add_package_test(one_include_path.cpp_engines
+    COMMAND ${PLIMSOLL_BASH} ${consumer}/cpp_engines.sh ${copies}/cpp_engines/project ${prefix}/include
+            ${examples}/cpp_engines.expected ${CMAKE_CXX_COMPILER} ${cxx_flags})
   set_tests_properties(package.one_include_path.cpp_engines PROPERTIES
     FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
-  plimsoll_add_copy(cpp_engines RUN ./cpp_engines)
 
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/loads.csv "3,1\n")
   plimsoll_add_copy(plan_experts RUN ./plan_experts '${CMAKE_CURRENT_BINARY_DIR}/loads.csv' --ranks 3 --slots 3)
