@@ -286,6 +286,50 @@ TEST_CASE("least_loaded: chunks") {
   CHECK(got.report.forced == 20);
 }
 
+TEST_CASE("least_loaded: why the first tokens exceed a capacity") {
+  using plimsoll::first_overload;
+  using plimsoll::overload_cause;
+  auto const first = [](spill_case const& c) { return plan_on_host(c).report.first_forced; };
+  // Every rank has a capacity of 15, so rank 0 gives 18 tokens of expert 0 away.
+  spill_case c = spill_of({33, 10, 12, 5}, 4);
+  CHECK(first(c) == first_overload{});
+  // Rank 3 takes 10 of them, and no other rank can take 6 more.
+  c.options.min_chunk = 6;
+  CHECK(first(c) == first_overload{0, 1, overload_cause::min_chunk});
+  c.options.min_chunk = 19;
+  c.options.small_excess = small_excess_policy::home;
+  CHECK(first(c) == first_overload{0, 0, overload_cause::small_excess});
+  // Twenty tokens have room, and twenty more have not.
+  spill_case half = spill_of({40, 0, 0, 0}, 4);
+  half.percent = 50;
+  CHECK(first(half) == first_overload{0, 1, overload_cause::capacity});
+  // What the first plan exceeds is reported also if the limits raise the capacity.
+  spill_case limited = spill_of({800, 100, 50, 50, 40, 30, 20, 10}, 4);
+  limited.options.max_exports = 1;
+  CHECK(plan_on_host(limited).report.raised_capacity == 456);
+  CHECK(first(limited).cause == overload_cause::max_exports);
+  CHECK(first(limited).expert == 0);
+  limited.options.max_exports = 0;
+  CHECK(first(limited) == first_overload{0, 0, overload_cause::max_exports});
+  limited.options.max_exports = 9;
+  limited.options.max_imports = 0;
+  CHECK(first(limited) == first_overload{0, 0, overload_cause::max_imports});
+  // Without spills there is no plan to explain.
+  limited.options.lambda = 100;
+  CHECK(first(limited) == first_overload{});
+}
+
+TEST_CASE("least_loaded: every cause of an overload occurs") {
+  fnv1a hash;
+  tally happened;
+  for (std::uint64_t seed = 0; seed < cases_of(400); ++seed) {
+    CAPTURE(seed);
+    spill_case const c = random_spill(seed + 9000);
+    check_spilled(c, plan_on_host(c), happened, hash);
+  }
+  CHECK(happened.causes.size() == 7);
+}
+
 /// Returns loads, status, overload, forced and kept tokens, and the number of transfers.
 inline longs result_of(spill_case const& c) {
   spilled const got = plan_on_host(c);

@@ -114,6 +114,26 @@ struct spill_price<void> {};
 template <class Cost>
 spill_price(Cost, double, double) -> spill_price<Cost>;
 
+/// Why tokens exceed the capacity of a rank.
+enum class overload_cause : std::int32_t {
+  none,         ///< they do not
+  capacity,     ///< no other rank had room
+  min_chunk,    ///< other ranks had room for less than a chunk
+  max_exports,  ///< no home was allowed one more transfer
+  max_imports,  ///< no rank with room for a chunk was allowed one more expert
+  price,        ///< no transfer to a rank with room for a chunk saved time
+  small_excess  ///< they were fewer than a chunk, which `small_excess_policy::home` keeps
+};
+
+/// The first tokens that a plan puts on a rank above its capacity.
+struct first_overload {
+  std::int32_t expert = -1;  ///< The expert; -1: there are none.
+  std::int32_t rank = -1;    ///< The rank: the least loaded one, or the expert's first home.
+  overload_cause cause = overload_cause::none;
+
+  friend bool operator==(first_overload const&, first_overload const&) = default;
+};
+
 /// The outcome of a step. Peaks and capacities are in tokens of a rank of speed 1.
 struct spill_report {
   /// The peak, its lower bound, and work: the number of segments of the experts that the plan
@@ -132,6 +152,9 @@ struct spill_report {
   std::int64_t overload = 0;  ///< Tokens above the capacities of their ranks.
   std::int64_t forced = 0;    ///< Tokens that went to a rank without room for a chunk.
   std::int64_t kept = 0;      ///< Tokens that stayed at home, above capacity.
+  /// The first tokens above `capacity`, forced or kept, in the order of the plan; if the limits
+  /// raised the capacity, those for which it was raised. None without spills.
+  first_overload first_forced = {};
   /// 1 if the imbalance reaches `lambda` and the plan is not slower by the price than plain expert
   /// parallelism; else 0, and all tokens stay at home.
   std::int32_t spills = 0;

@@ -30,7 +30,9 @@
 namespace plimsoll_test::least_loaded_support {
 
 using plimsoll::certificate_status;
+using plimsoll::first_overload;
 using plimsoll::least_loaded_options;
+using plimsoll::overload_cause;
 using plimsoll::rounding_mode;
 using plimsoll::small_excess_policy;
 using plimsoll::spill_counters;
@@ -315,6 +317,7 @@ inline std::string difference(spilled const& got, spilled const& expected) {
          : got.bytes != expected.bytes                                 ? "bytes"
          : numbers_in(got.report) != numbers_in(expected.report)       ? "report"
          : reals_in(got.report) != reals_in(expected.report)           ? "levels"
+         : got.report.first_forced != expected.report.first_forced     ? "first forced"
                                                                        : "";
 }
 
@@ -626,6 +629,7 @@ class literal_llep {
   bool was_slower = false;  ///< the plan was slower than plain expert parallelism and was dropped
   std::int64_t forced = 0;
   std::int64_t kept = 0;
+  first_overload first_forced;  ///< of the first plan
   std::int64_t work = 0;
   std::int64_t confined = 0;  ///< lower bound for the peak from the limits
   longs capacity;             ///< of every rank, as used by the plan
@@ -835,6 +839,7 @@ class literal_llep {
     rest -= fill_homes(e, rest, &capacity);
     if (rest > 0 && c_.options.small_excess == small_excess_policy::home &&
         rest < c_.options.min_chunk) {
+      note(e, homes.front(), overload_cause::small_excess);
       rest = keep(e, rest);
     }
     while (rest > 0) {
@@ -903,12 +908,42 @@ class literal_llep {
       }
       if (to >= 0) {
         std::int64_t const chunk = is_forced ? rest : std::min(rest, room(to));
-        forced += is_forced ? chunk : 0;
+        if (is_forced) {
+          note(e, to, cause_of(e, rest));
+          forced += chunk;
+        }
         assign(e, to, chunk, source_of(e, to));
         return rest - chunk;
       }
     }
+    note(e, homes.front(), cause_of(e, rest));
     return keep(e, rest);
+  }
+  void note(index_t e, index_t to, overload_cause cause) {
+    if (first_forced.cause == overload_cause::none) {
+      first_forced = {static_cast<std::int32_t>(e), static_cast<std::int32_t>(to), cause};
+    }
+  }
+  /// Returns the last of the obstacles that the rank meets which comes furthest.
+  [[nodiscard]] overload_cause cause_of(index_t e, std::int64_t rest) {
+    ints const& homes = homes_[at(e)];
+    auto furthest = overload_cause::capacity;
+    for (index_t r = 0; r < c_.ranks(); ++r) {
+      if (!c_.lives(r) || std::find(homes.begin(), homes.end(), r) != homes.end() || room(r) <= 0) {
+        continue;
+      }
+      bool const needs_weights = piece_of(e, r) == nullptr;
+      auto cause = overload_cause::price;
+      if (room(r) < std::min<std::int64_t>(rest, c_.options.min_chunk)) {
+        cause = overload_cause::min_chunk;
+      } else if (needs_weights && source_of(e, r) < 0) {
+        cause = overload_cause::max_exports;
+      } else if (needs_weights && imports_[at(r)] >= c_.most_imports()) {
+        cause = overload_cause::max_imports;
+      }
+      furthest = std::max(furthest, cause);
+    }
+    return furthest;
   }
   [[nodiscard]] bool is_same_node(index_t a, index_t b) const {
     return c_.node_of(a) == c_.node_of(b);
@@ -983,8 +1018,9 @@ struct tally {
   std::int64_t forced = 0;
   std::int64_t kept = 0;
   std::map<certificate_status, std::int64_t> status;
-  std::int64_t faster = 0;  ///< plans faster than plain expert parallelism
-  std::int64_t slower = 0;  ///< plans that were dropped as slower
+  std::map<overload_cause, std::int64_t> causes;  ///< of first overloads
+  std::int64_t faster = 0;                        ///< plans faster than plain expert parallelism
+  std::int64_t slower = 0;                        ///< plans that were dropped as slower
 };
 
 /// Checks the report against the totals of the plan itself.
@@ -1036,6 +1072,9 @@ inline void check_spilled(spill_case const& c, spilled const& got, tally& happen
   REQUIRE(got.transfer_offsets == offsets_of(c, expected.transfers));
   REQUIRE(report.forced == expected.forced);
   REQUIRE(report.kept == expected.kept);
+  first_overload const first = expected.spills ? expected.first_forced : first_overload{};
+  REQUIRE(report.first_forced == first);
+  ++happened.causes[first.cause];
   REQUIRE(report.result.work == expected.work);
   REQUIRE(report.raised_capacity == levels.value(expected.raised));
   REQUIRE(report.raised_capacity >= report.capacity);

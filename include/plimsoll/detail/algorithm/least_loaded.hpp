@@ -402,6 +402,7 @@ struct least_loaded_state {
   std::int32_t* piece;   ///< `[segment_limit]`: the piece that a transfer is for
   std::int32_t* from;    ///< `[segment_limit]`: the source of a transfer
   cursor* now;
+  first_overload* overload;  ///< `[1]`: of the first plan that exceeds its capacity
   // Only with listed rules.
   std::int32_t* by_load;   ///< `[experts]`: the experts of every rank, the heaviest first
   std::int32_t* excess;    ///< `[experts]`: tokens that do not fit at home; 0: no visit
@@ -438,6 +439,7 @@ struct least_loaded_state {
     memory.take(s.piece, pieces);
     memory.take(s.from, pieces);
     memory.take(s.now, 1);
+    memory.take(s.overload, 1);
     index_t const listed = is_listed ? experts : 0;
     memory.take(s.by_load, listed);
     memory.take(s.excess, listed);
@@ -490,6 +492,7 @@ struct least_loaded_body {
       team.for_each(ranks.size(), [&](index_t r) { s.bad_rank[r] = -1; });
     }
     stay(team, s);
+    team.store(s.overload, {});
     spill_report report{};
     report.tokens = total;
     std::int64_t const peak = peak_level(team, s);
@@ -786,22 +789,30 @@ struct least_loaded_body {
     std::int32_t rest = team.broadcast([&] { return close(s, e, open(s, e)); });
     bool const is_kept = stays(rest);
     bool forced = is_kept;
+    overload_cause cause = is_kept ? overload_cause::small_excess : overload_cause::none;
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
       std::uint64_t const to = is_kept ? least_loaded_state::none : helper(e, rest, forced);
       if (!forced && (to == least_loaded_state::none || !is_chunk(room_of(s, rank_of(to)), rest))) {
         forced = true;
+        if (s.overload->cause == overload_cause::none) {
+          cause = cause_of(team, s, e, rest);
+        }
         continue;
       }
       rest = team.broadcast([&] {
         std::int32_t left = 0;
         if (to == least_loaded_state::none) {
+          note_overload(s, e, homes.rank[homes.begin(e)], cause);
           s.now->kept += rest;
           left = fill_homes(s, e, rest, false);
         } else {
           index_t const r = rank_of(to);
           std::int32_t const tokens = forced ? rest : minimum{}(rest, room_of(s, r));
-          s.now->forced += forced ? tokens : 0;
+          if (forced) {
+            note_overload(s, e, r, cause);
+            s.now->forced += tokens;
+          }
           give(s, e, r, tokens, source_of(s, e, r));
           s.key[r] = key_of(s, r);
           left = rest - tokens;
@@ -920,6 +931,9 @@ struct least_loaded_body {
     std::int32_t rest = s.excess[e];
     std::uint64_t result = least_loaded_state::none;
     if (stays(rest)) {
+      if (now.forced + now.kept == 0 && rest > 0) {
+        team.single([=, this] { note_overload(s, e, home, overload_cause::small_excess); });
+      }
       now.kept += rest;
       rest = 0;
     }
@@ -968,6 +982,10 @@ struct least_loaded_body {
       now.transfers += piece == now.pieces;
       now.pieces += piece == now.pieces;
       if (is_forced) {
+        if (now.forced + now.kept == 0) {
+          auto const cause = room > 0 ? overload_cause::min_chunk : overload_cause::capacity;
+          team.single([=, this] { note_overload(s, e, r, cause); });
+        }
         now.forced += tokens;
         result = key;
       }
@@ -1181,22 +1199,52 @@ struct least_loaded_body {
     if (is_plain() || key == least_loaded_state::none) {
       return key;
     }
+    if (obstacle(s, e, r, rest, forced) != overload_cause::none) {
+      return least_loaded_state::none;
+    }
+    std::uint64_t const is_far =
+        !forced && piece_of(s, e, r) < 0 && !share_node(source_of(s, e, r), r) ? 1 : 0;
+    return is_far << 62 | key;
+  }
+  /// Returns what keeps a rank from receiving a chunk of the expert's rest, or, if `forced`, all of
+  /// it. The causes are in the order in which a rank must overcome them.
+  [[nodiscard]] PLIMSOLL_HD overload_cause obstacle(least_loaded_state const& s, index_t e,
+                                                    index_t r, std::int32_t rest,
+                                                    bool forced) const {
     std::int32_t const room = room_of(s, r);
     if (!forced && !is_chunk(room, rest)) {
-      return least_loaded_state::none;
+      return room > 0 ? overload_cause::min_chunk : overload_cause::capacity;
     }
     bool const is_new = piece_of(s, e, r) < 0;
     index_t const from = is_new ? source_of(s, e, r) : -1;
-    if (is_new && (from < 0 || s.imports[r] >= rules.max_imports)) {
-      return least_loaded_state::none;
+    if (is_new && from < 0) {
+      return overload_cause::max_exports;
+    }
+    if (is_new && s.imports[r] >= rules.max_imports) {
+      return overload_cause::max_imports;
     }
     if constexpr (!is_free) {
       if (!pays(s, e, r, rest, forced ? rest : minimum{}(rest, room), from)) {
-        return least_loaded_state::none;
+        return overload_cause::price;
       }
     }
-    std::uint64_t const is_far = !forced && is_new && !share_node(from, r) ? 1 : 0;
-    return is_far << 62 | key;
+    return overload_cause::none;
+  }
+  /// Returns why no rank can receive a chunk: the last obstacle that a rank meets.
+  template <class Team>
+  PLIMSOLL_HD overload_cause cause_of(Team& team, least_loaded_state const& s, index_t e,
+                                      std::int32_t rest) const {
+    return static_cast<overload_cause>(team.max(ranks.size(), [&](index_t r) {
+      bool const may_help = s.key[r] != least_loaded_state::none;
+      return static_cast<std::int32_t>(may_help ? obstacle(s, e, r, rest, false)
+                                                : overload_cause::capacity);
+    }));
+  }
+  PLIMSOLL_HD static void note_overload(least_loaded_state const& s, index_t e, index_t r,
+                                        overload_cause cause) {
+    if (s.overload->cause == overload_cause::none) {
+      *s.overload = {static_cast<std::int32_t>(e), static_cast<std::int32_t>(r), cause};
+    }
   }
 
   /// Returns the time of a rank with `tokens` more tokens of expert e; `index` as for `time_of`.
@@ -1264,6 +1312,7 @@ struct least_loaded_body {
     report.transfers = transfers;
     report.forced = s.now->forced;
     report.kept = s.now->kept;
+    report.first_forced = report.spills != 0 ? *s.overload : first_overload{};
     report.overload = team.sum(ranks.size(), [&](index_t r) {
       return std::int64_t{maximum{}(-room_of(s, r), std::int32_t{0})};
     });
