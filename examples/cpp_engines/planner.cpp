@@ -60,6 +60,15 @@ void expect_sizes(layer_sizes const& sizes) {
   // More slots than experts would be left empty, and engines know no empty slot of a live rank.
   expect(sizes.slots_per_rank > 0 && sizes.slots_per_rank <= sizes.experts, "sizes.slots_per_rank",
          "1 to the number of experts", sizes.slots_per_rank);
+  expect(slots_of(sizes) >= sizes.experts, "sizes",
+         "at least " + std::to_string(sizes.experts) + " slots, one per expert", slots_of(sizes));
+}
+
+void expect_map(layer_sizes const& sizes, int const* map, char const* argument) {
+  for (index_t slot = 0; slot < slots_of(sizes); ++slot) {
+    expect(map[slot] >= -1 && map[slot] < sizes.experts, argument,
+           "-1 or an expert in slot " + std::to_string(slot), map[slot]);
+  }
 }
 
 /// Liveness of ranks as Plimsoll takes it: 1 is live.
@@ -96,6 +105,9 @@ answer place(layer_sizes sizes, float const* loads, std::uint8_t const* dead_ran
     expect_sizes(sizes);
     auto const active = liveness(sizes, dead_ranks);
     plimsoll::placement_options const where = on_ranks(active);
+    if (in_use != nullptr) {
+      expect_map(sizes, in_use, "in_use");
+    }
     map_in const counts(replica_count, 1, sizes.experts);
     map_out const map(rank_experts, 1, slots_of(sizes));
     plimsoll::place(seq, plimsoll::matrix_ref<float const>(loads, 1, sizes.experts), counts, where,
@@ -111,6 +123,7 @@ answer list_slots(layer_sizes sizes, int const* rank_experts, int* replica_count
                   int* slots) {
   return answered([&] {
     expect_sizes(sizes);
+    expect_map(sizes, rank_experts, "rank_experts");
     plimsoll::slots_to_replicas(
         seq, map_in(rank_experts, 1, slots_of(sizes)), map_out(replica_count, 1, sizes.experts),
         map_out(first, 1, sizes.experts), map_out(slots, 1, slots_of(sizes)));
@@ -121,11 +134,15 @@ answer pad_slots(layer_sizes sizes, int const* rank_experts, int width, int* rep
                  int* slots) {
   return answered([&] {
     expect_sizes(sizes);
+    expect_map(sizes, rank_experts, "rank_experts");
     auto first = plimsoll::zeros<std::int32_t>(seq, 1, sizes.experts + 1);
     auto lists = plimsoll::zeros<std::int32_t>(seq, 1, slots_of(sizes));
     map_out const counts(replica_count, 1, sizes.experts);
     plimsoll::slots_to_replicas(seq, map_in(rank_experts, 1, slots_of(sizes)), counts, first,
                                 lists);
+    int const most = *std::max_element(replica_count, replica_count + sizes.experts);
+    expect(width >= most, "width",
+           "at least " + std::to_string(most) + ", the copies of one of the experts", width);
     plimsoll::replicas_to_padded(
         seq, {first.view(), lists.view()},
         plimsoll::tensor_ref<std::int32_t>(slots, 1, sizes.experts, width));

@@ -191,9 +191,7 @@ TEST_CASE("cpp_engines: slots of every expert") {
   CHECK(rows == ints{0, 3, -1, 1, 5, -1, 2, -1, -1});
   answer const narrow = pad_slots({3, 3, 2}, map, 1, counts.data(), rows.data());
   CHECK(narrow.code == status::refused);
-  CHECK(narrow.text ==
-        "replicas_to_padded: logical_to_physical: expected at least 2 columns, got 1 in layer 0, "
-        "expert 0");
+  CHECK(narrow.text == "width: expected at least 2, the copies of one of the experts, got 1");
 }
 
 TEST_CASE("cpp_engines: what is wrong is told by a status and a text") {
@@ -219,7 +217,10 @@ TEST_CASE("cpp_engines: what is wrong is told by a status and a text") {
   is_refused(of.create(sizes, 0), "layers: expected at least 1, got 0");
   is_refused(of.create(sizes, 1, {1.5}), "options.max_moves_share: expected 0 to 1, got 1.500000");
   is_refused(of.create(sizes, 1, {0.1, 0}), "options.steps: expected at least 1, got 0");
-  CHECK(of.create({16, 4, 3}, 1).code == status::refused);  // 12 slots for 16 experts
+  is_refused(of.create({16, 4, 3}, 1), "sizes: expected at least 16 slots, one per expert, got 12");
+  int const stray[] = {0, 1, 2, 3};
+  is_refused(list_slots({3, 2, 2}, stray, counts.data(), counts.data(), map.data()),
+             "rank_experts: expected -1 or an expert in slot 3, got 3");
   REQUIRE(of.create(sizes, 1));
   is_refused(plan(), "steps of layer 0: expected at least 1, got 0");
   is_refused(of.add_step(1, loads.data(), sizes.experts),
