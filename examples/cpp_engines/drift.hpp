@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -15,6 +16,18 @@ inline void expect(bool holds, char const* what) {
   if (!holds) {
     throw std::logic_error(what);
   }
+}
+
+/// Prints what a call is refused for.
+template <class Call>
+void print_refusal(Call call) {
+  try {
+    call();
+  } catch (std::runtime_error const& error) {
+    std::printf("  refused: %s\n", error.what());
+    return;
+  }
+  expect(false, "a wrong input was taken");
 }
 
 /// Draws loads whose busy experts change slowly. Integers only: the same loads on every machine.

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <iterator>
-#include <stdexcept>
 #include <vector>
 
 #include "../drift.hpp"
@@ -55,17 +54,6 @@ inline void report(EplbPlanTensors const& plan, ints const& before, LayerWeights
               cpp_engines::balancedness(loads, plan.phy2log.data(), ranks, slots_per_rank));
 }
 
-template <class Call>
-void print_error(Call call) {
-  try {
-    call();
-  } catch (std::runtime_error const& error) {
-    std::printf("  refused: %s\n", error.what());
-    return;
-  }
-  cpp_engines::expect(false, "a wrong input was taken");
-}
-
 inline void drive() {
   std::printf("RTP-LLM: %zu layers, %zu experts, %zu ranks x %zu slots\n", layers, experts, ranks,
               slots_per_rank);
@@ -111,10 +99,12 @@ inline void drive() {
                       "a plan without rank 2 is wrong");
   // Wrong inputs leave the plan as it is.
   ints const kept = plan.phy2log;
-  print_error([&] {
+  cpp_engines::print_refusal([&] {
     planner.create_balance_plan(ints(layers * experts, -1), ints(layers * ranks, 0), plan);
   });
-  print_error([&] { planner.create_balance_plan({1, 2, 3, 4}, ints(layers * ranks, 0), plan); });
+  cpp_engines::print_refusal([&] {
+    planner.create_balance_plan({1, 2, 3, 4}, ints(layers * ranks, 0), plan);
+  });
   cpp_engines::expect(plan.phy2log == kept, "a wrong input has changed the plan");
 }
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -127,12 +126,10 @@ inline void drive() {
   check_layer(*model[0], experts, width, dead);  // as before
 
   runtime::MoePlacementCpuInfo placement;
-  try {
+  cpp_engines::print_refusal([&] {
     runtime::doReplication({experts, 4, 0, ranks, 3}, std::vector<float>(experts, 1).data(),
                            &placement);
-  } catch (std::runtime_error const& error) {
-    std::printf("  refused: %s\n", error.what());
-  }
+  });
 }
 
 }  // namespace tensorrt_llm

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -87,17 +86,6 @@ inline void report(int plan, Tensor<std::int32_t> const& before, Tensor<std::int
               new_mean);
 }
 
-template <class Call>
-void print_error(Call call) {
-  try {
-    call();
-  } catch (std::runtime_error const& error) {
-    std::printf("  refused: %s\n", error.what());
-    return;
-  }
-  cpp_engines::expect(false, "a wrong input was taken");
-}
-
 inline void drive() {
   std::printf("xLLM: %d layers, %d experts, %d devices x 5 slots\n", layers, experts, devices);
   EplbManager<EplbPolicy> manager(layers, devices, experts);
@@ -124,11 +112,14 @@ inline void drive() {
   }
 
   // What is wrong is answered with a text, and leaves the map as it is.
-  print_error([] { EplbPolicy(1, devices, layers); });  // no slot but the redundant one
+  cpp_engines::print_refusal(
+      [] { EplbPolicy(1, devices, layers); });  // no slot but the redundant one
   EplbPolicy policy(5, devices, layers);
   Tensor<std::int64_t> const load({layers, experts}, 3);
   auto const map = policy.rebalance_experts(load).first;
-  print_error([&] { policy.rebalance_experts(Tensor<std::int64_t>({layers, experts}, -1)); });
+  cpp_engines::print_refusal([&] {
+    policy.rebalance_experts(Tensor<std::int64_t>({layers, experts}, -1));
+  });
   cpp_engines::expect(policy.rebalance_experts(load).first.values == map.values,
                       "a wrong load has changed the map");
 }
