@@ -932,7 +932,7 @@ struct least_loaded_body {
     std::uint64_t result = least_loaded_state::none;
     if (stays(rest)) {
       if (now.forced + now.kept == 0 && rest > 0) {
-        team.single([=, this] { note_overload(s, e, home, overload_cause::small_excess); });
+        team.single([=] { note_overload(s, e, home, overload_cause::small_excess); });
       }
       now.kept += rest;
       rest = 0;
@@ -984,7 +984,7 @@ struct least_loaded_body {
       if (is_forced) {
         if (now.forced + now.kept == 0) {
           auto const cause = room > 0 ? overload_cause::min_chunk : overload_cause::capacity;
-          team.single([=, this] { note_overload(s, e, r, cause); });
+          team.single([=] { note_overload(s, e, r, cause); });
         }
         now.forced += tokens;
         result = key;
