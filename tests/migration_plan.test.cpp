@@ -595,8 +595,8 @@ TEST_CASE("plan_within: shapes and options are checked") {
         "plan_within: options.move_price: expected 0 to 1, got -0.5");
   CHECK(limited({.move_price = std::numeric_limits<double>::quiet_NaN()}) ==
         "plan_within: options.move_price: expected 0 to 1, got NaN");
-  CHECK(limited({.candidates = static_cast<plimsoll::migration_candidates>(2)}) ==
-        "plan_within: options.candidates: expected 0 to 1 as candidates, got 2");
+  CHECK(limited({.candidates = static_cast<plimsoll::migration_candidates>(3)}) ==
+        "plan_within: options.candidates: expected 0 to 2 as candidates, got 3");
   CHECK(limited({.keep_bonus = -1}) ==
         "plan_within: options.keep_bonus: expected 0 to 2^60, got -1");
 }
@@ -651,6 +651,40 @@ TEST_CASE("plan_within: one bonus, by the definition") {
   CHECK(kept > static_cast<int>(cases_of(480)) / 60);
 }
 
+TEST_CASE("plan_within: single changes are those of all plans, without the others") {
+  int moved = 0;
+  int alike = 0;
+  int fewer = 0;
+  for_random_plans(240, {.layers = 3, .experts = 9, .ranks = 5, .extra = 6}, [&](plan_case c) {
+    draws draw(static_cast<std::uint64_t>(c.slots * 31 + c.experts));
+    c.options.max_moves = draw.any<std::int64_t>({1, 2, 4, plimsoll::unlimited});
+    plan_result const all = plan_serially(c);
+    c.options.candidates = plimsoll::migration_candidates::single_changes;
+    plan_result const got = plan_serially(c);
+    check_plan(c, got);
+    CHECK(got.moves() <= c.options.max_moves);
+    CHECK(got.sum_of_gains() <= all.sum_of_gains());
+    // The target is none of them.
+    plan_case other = c;
+    other.to = other.map;
+    CHECK((plan_serially(other) == got));
+    // Where `flow_placement` knows no plan, there are no others.
+    bool const has_flows = c.where.node_experts.empty() &&
+                           !(c.where.replica_anti_affinity == anti_affinity::node &&
+                             c.where.anti_affinity_strength == plimsoll::strictness::required);
+    other.options.candidates = plimsoll::migration_candidates::all;
+    if (!has_flows) {
+      CHECK(plan_serially(other).map == got.map);
+      ++alike;
+    }
+    moved += got.moves() > 0 ? 1 : 0;
+    fewer += got.sum_of_gains() < all.sum_of_gains() ? 1 : 0;
+  });
+  CHECK(moved > 0);
+  CHECK(alike > 0);
+  CHECK(fewer > 0);
+}
+
 TEST_CASE("layer_planner: the same bits as plan_within, call after call") {
   int moved = 0;
   for (std::uint64_t seed = 0; seed < cases_of(160); ++seed) {
@@ -665,9 +699,10 @@ TEST_CASE("layer_planner: the same bits as plan_within, call after call") {
     c->options.max_moves = draw.any<std::int64_t>({2, 5, plimsoll::unlimited});
     bool const knows_nodes =
         !c->where.node_experts.empty() || c->where.replica_anti_affinity == anti_affinity::node;
-    if (!knows_nodes && draw.one_in(2)) {
-      c->options.candidates = plimsoll::migration_candidates::one_bonus;
-    }
+    c->options.candidates = draw.any({plimsoll::migration_candidates::all,
+                                      plimsoll::migration_candidates::single_changes,
+                                      knows_nodes ? plimsoll::migration_candidates::all
+                                                  : plimsoll::migration_candidates::one_bonus});
     longs const mean = c->loads;
     plan_inputs<plimsoll::seq_policy, std::int64_t> const given(*c, c->loads);
     counting_resource counting;

@@ -188,7 +188,9 @@ struct planner::state {
     auto const all = static_cast<double>(planned_layers * slots());
     return {
         .split = options.optimal_split ? plimsoll::split_rule::optimal : plimsoll::split_rule::even,
-        .max_moves = static_cast<std::int64_t>(std::floor(options.max_moves_share * all))};
+        .max_moves = static_cast<std::int64_t>(std::floor(options.max_moves_share * all)),
+        .candidates = options.is_fast ? plimsoll::migration_candidates::single_changes
+                                      : plimsoll::migration_candidates::all};
   }
 
   /// Keeps the address, from which `planner` reads.

@@ -67,6 +67,7 @@ struct planner_options {
   double max_moves_share = 0.1;  ///< largest share of the slots that get an expert of another rank
   int steps = 2;                 ///< loads that are kept of each layer; 1 follows noise, too
   bool optimal_split = false;    ///< judge plans by the best split instead of the even one
+  bool is_fast = false;          ///< compare only plans that single changes lead to
 };
 
 /// Plans the layers of a model again and again. The plan that balances the steps kept best within

@@ -101,7 +101,8 @@ std::vector<planner> planners(meta_info const& of, int layers) {
            }
          }});
   };
-  add("`replan` within 3 %, one step, even split", {.max_moves_share = 0.03, .steps = 1});
+  add("`replan` within 3 %, one step, even split, fast",
+      {.max_moves_share = 0.03, .steps = 1, .is_fast = true});
   add("`replan` within 10 %, one step, even split", {.steps = 1});
   add("`replan` within 10 %, two steps, optimal split", {.steps = 2, .optimal_split = true});
   return all;

@@ -58,11 +58,11 @@ int changes(ints const& from, ints const& to) {
 }
 
 TEST_CASE("cpp_engines: a plan is within the budget, and whole") {
-  for (bool const optimal : {false, true}) {
+  for (bool const is_set : {false, true}) {
     for (double const share : {0.0, 0.1, 1.0}) {
       CAPTURE(share);
       planner of;
-      REQUIRE(of.create(sizes, 2, {share, 1, optimal}));
+      REQUIRE(of.create(sizes, 2, {share, 1, is_set, is_set}));
       ints const in_use = trivial_map();
       ints map(slots);
       ints counts(static_cast<std::size_t>(sizes.experts));

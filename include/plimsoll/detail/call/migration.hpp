@@ -101,7 +101,7 @@ inline migration_pair expect_plan_within(std::string_view function, index_t laye
                  "bytes");
   expect_expert_bytes(function, options.expert_bytes);
   expect_move_price(function, options.move_price);
-  expect_between(function, "options.candidates", 0, 1, static_cast<index_t>(options.candidates),
+  expect_between(function, "options.candidates", 0, 2, static_cast<index_t>(options.candidates),
                  "as candidates");
   expect_keep_bonus(function, options.keep_bonus);
   bool const is_bound_to_nodes =

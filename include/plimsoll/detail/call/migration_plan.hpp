@@ -287,17 +287,17 @@ class migration_planner {
         where_(ranks_of(pair, where)),
         options_(options),
         budget_(options),
-        compares_all_(options.candidates == migration_candidates::all),
-        has_target_(mode.has_target && compares_all_),
+        follows_paths_(options.candidates != migration_candidates::one_bonus),
+        has_target_(mode.has_target && options.candidates == migration_candidates::all),
         is_rehearsal_(mode.is_rehearsal),
         base_(context, cells()),
         target_(context, cells()) {
     pair_.where = topology_of(where_, pair.slots());
     pair_.where.ranges = pair.where.ranges;  // those of `to`, so that the check compares them
-    if (!compares_all_) {
+    if (!follows_paths_) {
       bonuses_ = {1, {options.keep_bonus}};
     }
-    if (!has_flow_plans()) {
+    if (options.candidates == migration_candidates::single_changes || !has_flow_plans()) {
       bonuses_.count = 0;
     }
   }
@@ -361,7 +361,7 @@ class migration_planner {
       bool const has_target = is_final && of.has_target_;
       complete_rows = (flows + (has_target ? 1 : 0)) * of.layers();
       complete = {of.context_, complete_rows * of.slots()};
-      if (of.compares_all_) {
+      if (of.follows_paths_) {
         of.follow_paths(part, *this);
       }
       if (flows > 0) {
@@ -782,7 +782,7 @@ class migration_planner {
   placement_options where_;
   migration_options options_;
   move_budget budget_;
-  bool compares_all_;
+  bool follows_paths_;
   bool has_target_;
   bool is_rehearsal_;
   bonus_list bonuses_ = keep_bonuses;     ///< of the plans of `flow_placement`
