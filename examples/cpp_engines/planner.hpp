@@ -13,7 +13,7 @@
 
 namespace expert_planner {
 
-/// How a call ended.
+/// Outcome of a call.
 enum class status {
   ok,
   refused,  ///< an argument is wrong, and the text names it; outputs are unspecified
@@ -62,7 +62,7 @@ answer list_slots(layer_sizes sizes, int const* rank_experts, int* replica_count
 answer pad_slots(layer_sizes sizes, int const* rank_experts, int width, int* replica_count,
                  int* slots);
 
-/// What a `planner` may do.
+/// Budget, history and split of a `planner`.
 struct planner_options {
   double max_moves_share = 0.1;  ///< largest share of the slots that get an expert of another rank
   int steps = 2;                 ///< loads that are kept of each layer; 1 follows noise, too

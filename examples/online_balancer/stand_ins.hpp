@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stand-ins for parts of an engine: sizes, the router's choices, and the memory that holds the
+// Replaces parts of an engine: its sizes, the choices of its router, and the memory that holds the
 // weights of experts.
 #pragma once
 

@@ -114,7 +114,7 @@ struct spill_price<void> {};
 template <class Cost>
 spill_price(Cost, double, double) -> spill_price<Cost>;
 
-/// Why tokens exceed the capacity of a rank.
+/// Cause of tokens above the capacity of a rank.
 enum class overload_cause : std::int32_t {
   none,         ///< they do not
   capacity,     ///< no other rank had room

@@ -169,7 +169,7 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// Maximizes the mean balancedness of single steps, under the split of `options`. (The
 /// sum of the steps can be balanced with few moves, while every step stays unbalanced; and what an
 /// optimal split balances in every step needs no move at all.) The plans compared in each layer
-/// are:
+/// are, unless `options.candidates` names fewer:
 ///
 /// - the placement in use
 /// - seven plans of `flow_placement`, which keep the ranks and copies in use by bonuses of 0 to

@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensorrt_llm.hpp"
+
 namespace plimsoll_outside_tensorrt_llm {
 
 using plimsoll::index_t;
@@ -37,20 +39,7 @@ inline ints replicated(floats const& loads, index_t slots,
 }
 
 TEST_CASE("outside: TensorRT-LLM: replica counts") {
-  struct count_case {
-    char const* name;
-    index_t slots;
-    floats loads;
-    ints theirs;
-  };
-  count_case const cases[] = {
-      {"as many slots as experts", 4, {1, 2, 3, 4}, {1, 1, 1, 1}},
-      {"proportional to the loads", 8, {1, 4, 2, 1}, {1, 4, 2, 1}},
-      {"uneven", 9, {10, 5, 2, 15, 8}, {2, 1, 1, 3, 2}},
-      {"one expert with load", 4, {0, 10, 0}, {1, 2, 1}},
-      {"no load", 6, {0, 0, 0, 0}, {2, 2, 1, 1}},
-  };
-  for (count_case const& c : cases) {
+  for (count_case const& c : count_cases()) {
     CAPTURE(c.name);
     CHECK(replicated(c.loads, c.slots) == c.theirs);
   }
@@ -59,21 +48,7 @@ TEST_CASE("outside: TensorRT-LLM: replica counts") {
 // --- placements ----------------------------------------------------------------------------------
 
 TEST_CASE("outside: TensorRT-LLM: the spread of rank loads") {
-  struct spread_case {
-    char const* name;
-    index_t ranks, slots;
-    floats loads;
-    ints copies;
-    double most;  ///< largest difference of two rank loads that TensorRT-LLM allows
-  };
-  spread_case const cases[] = {
-      {"equal loads", 2, 4, {1, 1, 1, 1}, {1, 1, 1, 1}, 0.001},
-      {"varied loads", 2, 6, {1, 3, 2, 1}, {1, 2, 2, 1}, 0.01},
-      {"three ranks", 3, 9, {10, 5, 2, 15, 8}, {2, 1, 1, 3, 2}, 2},
-      {"extreme loads", 2, 4, {1, 100, 10}, {1, 2, 1}, 9},
-      {"one copy of each expert", 2, 6, {2, 3, 4, 5, 6, 7}, {1, 1, 1, 1, 1, 1}, 1},
-  };
-  for (spread_case const& c : cases) {
+  for (spread_case const& c : spread_cases()) {
     CAPTURE(c.name);
     plimsoll::array const loads(seq, c.loads, 1, count_of(c.loads));
     plimsoll::array const copies(seq, c.copies, 1, count_of(c.loads));

@@ -43,7 +43,7 @@ struct EplbPlanTensors {
 
 enum class EplbPlanStatus { INIT, PREPARING, LOADING, LOADED };
 
-/// What the model reads of a layer.
+/// Weights and maps of a layer that the model reads.
 struct LayerWeights {
   ints moe_weight;  ///< [P]: the weights of all ranks
   ints log2phy, logic_expert_cnt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls TensorRT-LLM's stand-in as the engine calls its balancer.
+// Runs the balancer over tokens that drift and loses ranks, in the engine's order of calls.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ expert_planner::layer_sizes sizes_of(kernels::MoeLoadBalanceMetaInfo const& meta
   return {metaInfo.expertCount, metaInfo.epSize, metaInfo.slotCountPerRank};
 }
 
-/// Stands in for TLLM_CHECK_WITH_INFO.
+/// Throws the text of a refusal, as TLLM_CHECK_WITH_INFO does.
 void check(expert_planner::answer const& answer) {
   if (!answer) {
     throw std::runtime_error(answer.text);

@@ -8,13 +8,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -79,7 +75,7 @@ class SingleLayerMoeLoadBalancer {
     usePlacement();
   }
 
-  /// Stands in for the kernel that counts tokens: older tokens decay.
+  /// Counts tokens, as a kernel of the engine does; older ones decay.
   void countTokens(std::vector<std::int64_t> const& tokens) {
     for (std::size_t e = 0; e < tokens.size(); ++e) {
       mExpertLoadFactor[e] = mExpertLoadFactor[e] * 0.9F + static_cast<float>(tokens[e]);

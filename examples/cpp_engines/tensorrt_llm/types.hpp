@@ -15,7 +15,7 @@ struct MoeLoadBalanceMetaInfo {
   int slotCountPerRank = 0;
 };
 
-/// What kernels read to send tokens to the copies of their experts.
+/// Counts and slots of the copies, from which kernels choose where tokens go.
 struct MoePlacementInfo {
   int* expertReplicaCount = nullptr;        ///< [experts]
   int* expertReplicaStartOffset = nullptr;  ///< [experts]

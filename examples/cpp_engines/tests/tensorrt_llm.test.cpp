@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values of TensorRT-LLM's test (github.com/NVIDIA/TensorRT-LLM, Apache-2.0):
 // - cpp/tests/unit_tests/runtime/moeLoadBalancerTest.cpp (at 8cec0a5).
-// Only numbers and properties are theirs. tests/outside has them for calls of Plimsoll.
+// Only numbers and properties are theirs. tests/outside has them, and calls Plimsoll with them.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "../tensorrt_llm/stand_in.hpp"
+#include "outside/tensorrt_llm.hpp"
 
 namespace plimsoll_outside_tensorrt_llm_planner {
 
+namespace outside = plimsoll_outside_tensorrt_llm;
 using namespace tensorrt_llm::runtime;
 using meta_info = tensorrt_llm::kernels::MoeLoadBalanceMetaInfo;
 using ints = std::vector<int>;
@@ -42,48 +44,21 @@ struct placement_of_layer {
 };
 
 TEST_CASE("outside: TensorRT-LLM's planner: replica counts") {
-  struct count_case {
-    char const* name;
-    int ranks, width;
-    floats loads;
-    ints theirs;
-  };
-  count_case const cases[] = {
-      {"as many slots as experts", 2, 2, {1, 2, 3, 4}, {1, 1, 1, 1}},
-      {"proportional to the loads", 4, 2, {1, 4, 2, 1}, {1, 4, 2, 1}},
-      {"uneven", 3, 3, {10, 5, 2, 15, 8}, {2, 1, 1, 3, 2}},
-      {"one expert with load", 2, 2, {0, 10, 0}, {1, 2, 1}},
-      {"no load", 3, 2, {0, 0, 0, 0}, {2, 2, 1, 1}},
-  };
-  for (count_case const& c : cases) {
+  for (outside::count_case const& c : outside::count_cases()) {
     CAPTURE(c.name);
     floats loads = c.loads;
     MoePlacementCpuInfo placement;
-    doReplication({static_cast<int>(loads.size()), 2, 0, c.ranks, c.width}, loads.data(),
+    doReplication({static_cast<int>(loads.size()), 2, 0, c.ranks, c.slots / c.ranks}, loads.data(),
                   &placement);
     CHECK(placement.expertReplicaCount == c.theirs);
   }
 }
 
 TEST_CASE("outside: TensorRT-LLM's planner: the spread of rank loads") {
-  struct spread_case {
-    char const* name;
-    int ranks, width;
-    floats loads;
-    ints copies;
-    double most;  ///< largest difference of two rank loads that TensorRT-LLM allows
-  };
-  spread_case const cases[] = {
-      {"equal loads", 2, 2, {1, 1, 1, 1}, {1, 1, 1, 1}, 0.001},
-      {"varied loads", 2, 3, {1, 3, 2, 1}, {1, 2, 2, 1}, 0.01},
-      {"three ranks", 3, 3, {10, 5, 2, 15, 8}, {2, 1, 1, 3, 2}, 2},
-      {"extreme loads", 2, 2, {1, 100, 10}, {1, 2, 1}, 9},
-      {"one copy of each expert", 2, 3, {2, 3, 4, 5, 6, 7}, {1, 1, 1, 1, 1, 1}, 1},
-  };
-  for (spread_case const& c : cases) {
+  for (outside::spread_case const& c : outside::spread_cases()) {
     CAPTURE(c.name);
     floats loads = c.loads;
-    meta_info const of{static_cast<int>(loads.size()), 2, 0, c.ranks, c.width};
+    meta_info const of{static_cast<int>(loads.size()), 2, 0, c.ranks, c.slots / c.ranks};
     placement_of_layer layer(of);
     layer.info.expertReplicaCount = c.copies;
     doPlacement(of, loads.data(), &layer.info);

@@ -111,7 +111,7 @@ inline void drive() {
     }
   }
 
-  // What is wrong is answered with a text, and leaves the map as it is.
+  // A wrong input is refused with a text and leaves the map as it is.
   cpp_engines::print_refusal(
       [] { EplbPolicy(1, devices, layers); });  // no slot but the redundant one
   EplbPolicy policy(5, devices, layers);

@@ -61,7 +61,7 @@ inline Tensor<std::int32_t> initial_distribution(std::size_t layers, std::size_t
   return experts;
 }
 
-/// What the devices are told with a batch; -1 is no layer.
+/// Layers to prepare and to switch, sent to the devices with a batch; -1 is no layer.
 struct EplbInfo {
   std::int32_t prepare_layer_id = -1;
   std::vector<std::int32_t> expert_ids;  ///< [devices * slots] of the layer to prepare
