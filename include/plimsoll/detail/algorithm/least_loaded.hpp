@@ -1199,24 +1199,25 @@ struct least_loaded_body {
     if (is_plain() || key == least_loaded_state::none) {
       return key;
     }
-    if (obstacle(s, e, r, rest, forced) != overload_cause::none) {
+    index_t from = -1;
+    if (obstacle(s, e, r, rest, forced, from) != overload_cause::none) {
       return least_loaded_state::none;
     }
-    std::uint64_t const is_far =
-        !forced && piece_of(s, e, r) < 0 && !share_node(source_of(s, e, r), r) ? 1 : 0;
+    std::uint64_t const is_far = !forced && from >= 0 && !share_node(from, r) ? 1 : 0;
     return is_far << 62 | key;
   }
   /// Returns what keeps a rank from receiving a chunk of the expert's rest, or, if `forced`, all of
-  /// it. The causes are in the order in which a rank must overcome them.
+  /// it. The causes are in the order in which a rank must overcome them. Without an obstacle, sets
+  /// `from` to the home that sends the weights, or to -1 if the rank has them.
   [[nodiscard]] PLIMSOLL_HD overload_cause obstacle(least_loaded_state const& s, index_t e,
-                                                    index_t r, std::int32_t rest,
-                                                    bool forced) const {
+                                                    index_t r, std::int32_t rest, bool forced,
+                                                    index_t& from) const {
     std::int32_t const room = room_of(s, r);
     if (!forced && !is_chunk(room, rest)) {
       return room > 0 ? overload_cause::min_chunk : overload_cause::capacity;
     }
     bool const is_new = piece_of(s, e, r) < 0;
-    index_t const from = is_new ? source_of(s, e, r) : -1;
+    from = is_new ? source_of(s, e, r) : -1;
     if (is_new && from < 0) {
       return overload_cause::max_exports;
     }
@@ -1236,7 +1237,8 @@ struct least_loaded_body {
                                       std::int32_t rest) const {
     return static_cast<overload_cause>(team.max(ranks.size(), [&](index_t r) {
       bool const may_help = s.key[r] != least_loaded_state::none;
-      return static_cast<std::int32_t>(may_help ? obstacle(s, e, r, rest, false)
+      index_t from = -1;
+      return static_cast<std::int32_t>(may_help ? obstacle(s, e, r, rest, false, from)
                                                 : overload_cause::capacity);
     }));
   }
