@@ -13,6 +13,7 @@
 #include <plimsoll/detail/algorithm/refinement.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/peak_proof.hpp>
 #include <plimsoll/detail/common/placed_cell.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>

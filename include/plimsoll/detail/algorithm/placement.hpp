@@ -10,6 +10,7 @@
 #include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/common/numbered_slots.hpp>
 #include <plimsoll/detail/common/packing.hpp>
+#include <plimsoll/detail/common/peak_proof.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>

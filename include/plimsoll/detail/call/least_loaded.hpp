@@ -16,6 +16,8 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/least_loaded.hpp>
+#include <plimsoll/detail/algorithm/least_loaded_homes.hpp>
+#include <plimsoll/detail/algorithm/least_loaded_routes.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/latency.hpp>

@@ -12,6 +12,8 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/swap_search.hpp>
+#include <plimsoll/detail/algorithm/swap_search_inputs.hpp>
+#include <plimsoll/detail/algorithm/swap_search_perturbation.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/ids.hpp>
 #include <plimsoll/detail/call/latency.hpp>

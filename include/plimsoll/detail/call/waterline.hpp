@@ -14,6 +14,8 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/waterline.hpp>
+#include <plimsoll/detail/algorithm/waterline_fill.hpp>
+#include <plimsoll/detail/algorithm/waterline_plan.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/rank_speeds.hpp>
