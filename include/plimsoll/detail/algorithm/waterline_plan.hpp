@@ -38,12 +38,17 @@ struct stretch {
   }
 };
 
+/// Intervals of slack that the source's rows may take, each in a weighted round-robin order.
+enum class source_interval : index_t {
+  in_node,   ///< of the room in the source's node
+  anywhere,  ///< of the rest of the room on all ranks
+  spare,     ///< of the rest that no surplus needs
+  exchanged  ///< of the rows that ranks without slack give up
+};
+inline constexpr index_t source_intervals = 4;
+
 /// Arrays of `waterline_plan_body` for the surplus method.
 struct deal_arrays {
-  /// Boundaries of the source's intervals: two in its node, over all ranks, of spare slack and of
-  /// exchanged rows each.
-  static constexpr index_t boundaries = 8;
-
   std::int64_t* surplus;            ///< `[ranks]`: rows that must leave
   std::int64_t* room;               ///< `[ranks]`: slack, at most as much as there is surplus
   std::int64_t* rest;               ///< `[ranks]`: room that is left after every node's own rows
@@ -51,8 +56,8 @@ struct deal_arrays {
   std::int64_t* node_surplus;       ///< `[nodes]`
   std::int64_t* node_given;         ///< `[nodes]`: surplus that finds room in its node
   round_robin_position* in_node;    ///< `[nodes]`: the position after `node_given` units
-  std::int64_t* units;              ///< `[boundaries]`
-  round_robin_position* positions;  ///< `[boundaries]`
+  stretch* intervals;               ///< `[source_intervals]`, in units of slack
+  round_robin_position* positions;  ///< `[source_intervals, 2]`: where each begins and ends
 
   template <class Memory>
   PLIMSOLL_HD static deal_arrays in(Memory& memory, index_t ranks, index_t nodes) {
@@ -64,9 +69,25 @@ struct deal_arrays {
     memory.take(result.node_surplus, nodes);
     memory.take(result.node_given, nodes);
     memory.take(result.in_node, nodes);
-    memory.take(result.units, boundaries);
-    memory.take(result.positions, boundaries);
+    memory.take(result.intervals, source_intervals);
+    memory.take(result.positions, 2 * source_intervals);
     return result;
+  }
+
+  /// Returns the slack of every rank that an interval is a part of.
+  [[nodiscard]] PLIMSOLL_HD std::int64_t const* slack_of(source_interval which) const {
+    return which == source_interval::in_node     ? room
+           : which == source_interval::exchanged ? exchange
+                                                 : rest;
+  }
+  [[nodiscard]] PLIMSOLL_HD stretch* interval(source_interval which) const {
+    return intervals + static_cast<index_t>(which);
+  }
+  /// Returns how many units of a rank's slack are in an interval.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t units_in(source_interval which, index_t rank) const {
+    round_robin_position const* const ends = positions + 2 * static_cast<index_t>(which);
+    std::int64_t const slack = slack_of(which)[rank];
+    return static_cast<std::int32_t>(ends[1].of(slack, rank) - ends[0].of(slack, rank));
   }
 };
 
@@ -105,7 +126,7 @@ struct waterline_plan_body {
     return bytes_taken_by<deal_arrays>(ranks.size(), nodes) +
            bytes_taken_by<exchange_arrays>(ranks.size()) +
            maximum{}(position_searches{nodes}.scratch_bytes(),
-                     position_searches{deal_arrays::boundaries}.scratch_bytes());
+                     position_searches{2 * source_intervals}.scratch_bytes());
   }
 
   template <class Team>
@@ -276,7 +297,7 @@ struct waterline_plan_body {
                                given);
   }
 
-  /// Finds the source's intervals: in its node, over all ranks, of spare slack, of exchanged rows.
+  /// Finds the source's intervals.
   template <class Team>
   PLIMSOLL_HD void bound_intervals(Team& team, deal_arrays const& all, std::int64_t moving,
                                    stretch const& relieved, index_t own, std::int64_t mine) const {
@@ -292,14 +313,10 @@ struct waterline_plan_body {
     stretch const inside = before.of(all.node_given[own], all.node_surplus[own]);
     std::int64_t const outside = left_behind + before.begin - inside.begin;
     stretch const more = stretch{earlier, earlier + mine}.of(spare, moving);
-    team.store(all.units + 0, inside.begin);
-    team.store(all.units + 1, inside.end);
-    team.store(all.units + 2, outside);
-    team.store(all.units + 3, outside + mine - inside.size());
-    team.store(all.units + 4, leaving + more.begin);
-    team.store(all.units + 5, leaving + more.end);
-    team.store(all.units + 6, relieved.begin);
-    team.store(all.units + 7, relieved.end);
+    team.store(all.interval(source_interval::in_node), inside);
+    team.store(all.interval(source_interval::anywhere), {outside, outside + mine - inside.size()});
+    team.store(all.interval(source_interval::spare), {leaving + more.begin, leaving + more.end});
+    team.store(all.interval(source_interval::exchanged), relieved);
   }
 
   /// Writes the units of every rank's slack that the source's intervals contain.
@@ -307,23 +324,25 @@ struct waterline_plan_body {
   PLIMSOLL_HD void give_intervals(Team& team, scratch arrays, deal_arrays const& all,
                                   index_t own) const {
     index_t const n = ranks.size();
-    position_searches{deal_arrays::boundaries}.find(
+    position_searches{2 * source_intervals}.find(
         team, arrays,
         [=, this](index_t i) {
-          return i < 2 ? search_in(own, all.room, all.units[i])
-                       : position_search::of(i < 6 ? all.rest : all.exchange, 0, n, all.units[i]);
+          auto const which = static_cast<source_interval>(i / 2);
+          stretch const units = *all.interval(which);
+          std::int64_t const given = i % 2 == 0 ? units.begin : units.end;
+          return which == source_interval::in_node
+                     ? search_in(own, all.room, given)
+                     : position_search::of(all.slack_of(which), 0, n, given);
         },
         all.positions);
     team.for_each(n, [=, this](index_t r) {
-      auto const between = [=](index_t i, std::int64_t const* of) {
-        return static_cast<std::int32_t>(all.positions[i + 1].of(of[r], r) -
-                                         all.positions[i].of(of[r], r));
-      };
       bool const is_near = ranks.where.node_of(r) == own;
-      memory.room[r] = (is_near ? between(0, all.room) : 0) + between(2, all.rest);
+      memory.room[r] = (is_near ? all.units_in(source_interval::in_node, r) : 0) +
+                       all.units_in(source_interval::anywhere, r);
       // Rows that may go to any rank need not leave their node for spare slack.
       bool const is_offered = is_near || !rules.any_rank;
-      memory.more[r] = (is_offered ? between(4, all.rest) : 0) + between(6, all.exchange);
+      memory.more[r] = (is_offered ? all.units_in(source_interval::spare, r) : 0) +
+                       all.units_in(source_interval::exchanged, r);
     });
   }
 
