@@ -464,7 +464,7 @@ struct least_loaded_body {
     // One loop makes all plans, as `spill` is large and compiled for each of its callers: the first
     // plan, those of the search, the one at the level found, and the first again if that is no
     // better.
-    enum class turn { first, search, found, again, end };
+    enum class turn { first, search, found, again };
     std::int64_t low = maximum{}(at.capacity, at.confined) - 1;
     std::int64_t high = at.home_peak;
     std::int64_t level = at.capacity;
@@ -472,17 +472,6 @@ struct least_loaded_body {
     double first_time = 0;
     PLIMSOLL_NO_UNROLL
     for (turn now = turn::first;;) {
-      if (now == turn::search || now == turn::found) {
-        fill_to(team, s, total, level);
-      } else if (now != turn::first) {
-        set_capacities(team, s, total);
-      }
-      if (now == turn::end) {
-        return level;
-      }
-      if (now != turn::first) {
-        stay(team, s);
-      }
       spill(team, s);
       bool const is_limited = rules.limited && s.now->forced + s.now->kept > 0;
       if (now == turn::again || (now == turn::first && !is_limited)) {
@@ -490,20 +479,24 @@ struct least_loaded_body {
       }
       std::int64_t const peak = peak_level(team, s);
       double const time = now == turn::search ? 0.0 : longest(team, s);
-      if (now == turn::found) {
-        bool const is_better = time < first_time || (time == first_time && peak < first_peak);
-        now = is_better ? turn::end : turn::again;
-        continue;
-      }
-      if (now == turn::search) {
-        (peak <= level ? high : low) = level;
-      } else {
+      if (now == turn::first) {
         first_peak = peak;
         first_time = time;
+      } else if (now == turn::search) {
+        (peak <= level ? high : low) = level;
+      } else {
+        set_capacities(team, s, total);
+        if (time < first_time || (time == first_time && peak < first_peak)) {
+          return level;
+        }
       }
       bool const is_found = high - low <= maximum{}(high >> 7, std::int64_t{1});
-      now = is_found ? turn::found : turn::search;
-      level = is_found ? high : low + (high - low) / 2;
+      now = now == turn::found ? turn::again : is_found ? turn::found : turn::search;
+      if (now != turn::again) {
+        level = is_found ? high : low + (high - low) / 2;
+        fill_to(team, s, total, level);
+      }
+      stay(team, s);
     }
   }
 
