@@ -157,7 +157,7 @@ TEST_CASE("gem: temporaries come from the policy and go back, also when it throw
   auto const check = [](auto const& run) {
     counting_resource counting;
     run(counting);
-    CHECK(counting.allocations() > 15);
+    CHECK(counting.allocations() > 5);
     check_temporaries(counting.allocations(), run);
   };
   check([&](auto& resource) {

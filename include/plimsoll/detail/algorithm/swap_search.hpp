@@ -25,27 +25,6 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Score of the latencies of all steps: their sum, or a quantile, which is the lowest latency that
-/// at most `above` others exceed.
-struct step_objective {
-  bool is_sum;
-  index_t above;
-
-  template <class Team>
-  PLIMSOLL_HD std::int64_t of(Team& team, index_t steps, std::int64_t const* latency) const {
-    if (is_sum) {
-      return team.sum(steps, [=](index_t t) { return latency[t]; });
-    }
-    return team.min(steps, [=, limit = above](index_t t) {
-      index_t higher = 0;
-      for (index_t other = 0; other < steps; ++other) {
-        higher += static_cast<index_t>(latency[other] > latency[t]);
-      }
-      return higher <= limit ? latency[t] : highest<std::int64_t>;
-    });
-  }
-};
-
 /// Scratch memory of a search.
 struct search_arrays {
   double* tokens;                   ///< `[ranks, steps]`
@@ -98,27 +77,10 @@ struct search_arrays {
 
 /// One search: a greedy start, then steepest descent by swaps. Problem = layer and restart.
 template <class Cost>
-struct swap_search_body {
+struct swap_search_body : search_problem {
   using device_team = block<128>;
 
-  topology where;
-  search_price<Cost> prices;
-  step_objective objective;
-  index_t experts;
-  index_t steps;
-  index_t restarts;
-  std::uint64_t seed;
-  double noise;
-  double min_gain;
-  index_t max_swaps;
-  index_t max_plateau_moves;
-  search_layer const* layers;
-  double const* shares;
-  std::uint64_t const* use;
-  std::int32_t const* expert_of;
-  std::int32_t* found;              ///< `[layers, restarts, slots]`: replica in each slot, or -1
-  matrix_ref<std::int64_t> scores;  ///< `[layers, restarts]`, in units
-  matrix_ref<std::int32_t> swaps;   ///< `[layers, restarts]`
+  Cost cost;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return bytes_taken_by<search_arrays>(where.ranks(), steps, where.ranges.slots,
@@ -132,7 +94,7 @@ struct swap_search_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const layer = problem / restarts;
     index_t const restart = problem % restarts;
-    if (layers[layer].is_usable == 0) {
+    if (!layers[layer].is_usable) {
       return;
     }
     state const s(*this, memory, layer, found + problem * where.ranges.slots);
@@ -161,8 +123,8 @@ struct swap_search_body {
       }
     }
     team.single([&] {
-      scores(layer, restart) = score;
-      swaps(layer, restart) = static_cast<std::int32_t>(count);
+      scores[problem] = score;
+      swaps[problem] = static_cast<std::int32_t>(count);
     });
   }
 
@@ -186,7 +148,7 @@ struct swap_search_body {
 
   /// Current state of a search.
   struct state : search_arrays {
-    typename search_price<Cost>::view price;
+    search_price<Cost> price;
     search_layer known;
     index_t layer;
     index_t ranks;
@@ -198,12 +160,12 @@ struct swap_search_body {
 
     PLIMSOLL_HD state(swap_search_body const& b, scratch& memory, index_t in_layer,
                       std::int32_t* result)
-        : price(b.prices.in(b.layers[in_layer])),
+        : price(b.price_in(b.layers[in_layer], b.cost)),
           known(b.layers[in_layer]),
           layer(in_layer),
           ranks(b.where.ranks()),
           steps(b.steps),
-          shares(b.shares + in_layer * (b.experts + 1) * b.steps),
+          shares(b.shares_of(in_layer)),
           expert_of(b.expert_of + in_layer * b.where.ranges.slots),
           item_in(result) {
       // In the list of initializers, before `price`, this would cost device teams more registers.
@@ -303,7 +265,7 @@ struct swap_search_body {
     double const* const more = s.shares + expert * steps;
     auto const is_open = [&](index_t r) { return next[r] < s.end[r]; };
     // Copies of an expert share a rank only if no other rank has a free slot.
-    bool const apart = s.known.has_replicas != 0 && team.any(s.ranks, [&](index_t r) {
+    bool const apart = s.known.has_replicas && team.any(s.ranks, [&](index_t r) {
       return is_open(r) && !holds(s, expert, s.begin[r], next[r], -1);
     });
     auto const may_take = [&](index_t r) {
@@ -618,7 +580,7 @@ struct swap_search_body {
   /// Returns whether a partition would bring copies of an expert together on one of the two ranks.
   [[nodiscard]] PLIMSOLL_HD bool violates_anti_affinity(state const& s, index_t a, index_t b,
                                                         std::uint32_t to_a) const {
-    if (s.known.has_replicas == 0) {
+    if (!s.known.has_replicas) {
       return false;
     }
     index_t const slots = slots_of_pair(s, a, b);
@@ -637,7 +599,7 @@ struct swap_search_body {
   /// Returns whether a swap would bring copies of an expert together on one rank.
   [[nodiscard]] PLIMSOLL_HD bool violates_anti_affinity(state const& s, index_t a, index_t b,
                                                         index_t slot_a, index_t slot_b) const {
-    if (s.known.has_replicas == 0) {
+    if (!s.known.has_replicas) {
       return false;
     }
     index_t const from_a = expert_in(s, slot_a);
@@ -758,22 +720,10 @@ struct swap_search_body {
 /// Writes the placement of the best restart of a layer, the first among equals, and its
 /// certificate. Problem = layer.
 template <class Cost>
-struct search_result_body {
+struct search_result_body : search_problem {
   using device_team = warp;
 
-  topology where;
   Cost cost;
-  search_layer const* layers;
-  search_units const* units;
-  step_objective objective;
-  index_t experts;
-  index_t steps;
-  double const* shares;
-  std::int64_t const* bounds;
-  std::int32_t const* expert_of;
-  std::int32_t const* found;
-  matrix_ref<std::int64_t const> scores;
-  matrix_ref<std::int32_t const> swaps;
   matrix_ref<std::int32_t> physical_to_logical;
   matrix_ref<double> restart_scores;  ///< `[layers, restarts]` or empty
   problem_report* reports;
@@ -797,25 +747,25 @@ struct search_result_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    if (layers[layer].is_usable == 0) {
+    if (!layers[layer].is_usable) {
       return;
     }
     double const per_cost = units->per_cost;
-    index_t const restarts = scores.extent(1);
     index_t const slots = physical_to_logical.extent(1);
-    auto const best = team.argmin(restarts, [=, this](index_t i) { return scores(layer, i); });
+    std::int64_t const* const score_of_restart = scores + layer * restarts;
+    auto const best = team.argmin(restarts, [=](index_t i) { return score_of_restart[i]; });
     team.for_each(slots, [=, this](index_t slot) {
       std::int32_t const item = found[(layer * restarts + best.index) * slots + slot];
       physical_to_logical(layer, slot) = item < 0 ? -1 : expert_of[layer * slots + item];
     });
     if (restart_scores.data != nullptr) {
       team.for_each(restarts, [=, this](index_t i) {
-        restart_scores(layer, i) = divide(static_cast<double>(scores(layer, i)), per_cost);
+        restart_scores(layer, i) = divide(static_cast<double>(score_of_restart[i]), per_cost);
       });
     }
     std::int64_t const bound = objective.of(team, steps, bounds + layer * steps);
-    std::int64_t const work =
-        team.sum(restarts, [=, this](index_t i) { return std::int64_t{swaps(layer, i)}; });
+    std::int64_t const work = team.sum(
+        restarts, [=, this](index_t i) { return std::int64_t{swaps[layer * restarts + i]}; });
     search_units exact = *units;
     std::int64_t const score = score_of(team, memory, layer, exact);
     team.single([=, this] {
@@ -823,7 +773,7 @@ struct search_result_body {
       bool const is_proven = score == bound && exact.top == units->top;
       // The score of a search may be too low: tokens were rounded down, latencies above `top`
       // counted as `top`, or each latency was rounded down to a unit, where a double can show that.
-      bool const is_short = layers[layer].is_rounded != 0 || exact.top > units->top ||
+      bool const is_short = layers[layer].is_rounded || exact.top > units->top ||
                             best.key == bound || best.key < std::int64_t{1} << 53;
       result.value = is_proven || !is_short ? divide(static_cast<double>(best.key), per_cost)
                                             : divide(at_least(score), exact.per_cost);
@@ -842,7 +792,7 @@ struct search_result_body {
                                     search_units& exact) const {
     arrays const at = arrays::in(memory, steps);
     double const grain = layers[layer].grain;
-    double const* const share = shares + layer * (experts + 1) * steps;
+    double const* const share = shares_of(layer);
     team.for_each(steps, [=, this](index_t t) {
       double longest = 0;
       for (index_t r = 0; r < where.ranks(); ++r) {

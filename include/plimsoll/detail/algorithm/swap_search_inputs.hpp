@@ -21,16 +21,37 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Score of the latencies of all steps: their sum, or a quantile, which is the lowest latency that
+/// at most `above` others exceed.
+struct step_objective {
+  bool is_sum;
+  index_t above;
+
+  template <class Team>
+  PLIMSOLL_HD std::int64_t of(Team& team, index_t steps, std::int64_t const* latency) const {
+    if (is_sum) {
+      return team.sum(steps, [=](index_t t) { return latency[t]; });
+    }
+    return team.min(steps, [=, limit = above](index_t t) {
+      index_t higher = 0;
+      for (index_t other = 0; other < steps; ++other) {
+        higher += static_cast<index_t>(latency[other] > latency[t]);
+      }
+      return higher <= limit ? latency[t] : highest<std::int64_t>;
+    });
+  }
+};
+
 /// Properties of a layer that all its restarts share.
 struct search_layer {
-  double top;               ///< longer latencies count as equal to this one
-  double most_tokens;       ///< largest number of tokens of a step
-  double grain;             ///< a replica's tokens were rounded down by less; 0: not at all
-  std::int32_t is_rounded;  ///< loads were rounded, not only load / copies
-  std::int32_t items;       ///< number of replicas
-  std::int32_t is_usable;
-  std::int32_t has_replicas;  ///< an expert has several replicas
-  std::int32_t is_whole;      ///< every replica has whole tokens in every step
+  double top;          ///< longer latencies count as equal to this one
+  double most_tokens;  ///< largest number of tokens of a step
+  double grain;        ///< a replica's tokens were rounded down by less; 0: not at all
+  std::int32_t items;  ///< number of replicas
+  bool is_rounded;     ///< loads were rounded, not only load / copies
+  bool is_usable;
+  bool has_replicas;  ///< an expert has several replicas
+  bool is_whole;      ///< every replica has whole tokens in every step
 };
 
 /// Converts costs to whole numbers of units, the same for all layers.
@@ -58,20 +79,20 @@ struct search_units {
   }
 };
 
-/// Units of cost(rank, tokens), from a table for small whole token counts, which are the most
-/// frequent.
+/// Units of cost(rank, tokens) in a layer, from a table for small whole token counts, which are the
+/// most frequent.
 template <class Cost>
 struct search_price {
   Cost cost;
-  search_units const* units;
-  std::int64_t* table;  ///< `[ranks, width]`
+  search_units units;
+  std::int64_t const* table;  ///< `[ranks, width]`
   index_t width;
+  std::int64_t tabulated;  ///< 0 if replicas of the layer have fractions of tokens
 
-  struct view;
   struct rank_view {
     std::int64_t const* table;
     std::int64_t tabulated;
-    view const* all;
+    search_price const* all;
     index_t rank;
 
     PLIMSOLL_HD std::int64_t operator()(double tokens) const {
@@ -79,49 +100,91 @@ struct search_price {
       return n < tabulated ? table[n] : all->units.of(all->cost(rank, tokens));
     }
   };
-  struct view {
-    Cost cost;
-    search_units units;
-    std::int64_t const* table;
-    index_t width;
-    std::int64_t tabulated;
 
-    PLIMSOLL_HD std::int64_t operator()(index_t rank, double tokens) const {
-      return of_rank(rank)(tokens);
-    }
-    PLIMSOLL_HD rank_view of_rank(index_t rank) const {
-      return {table + rank * width, tabulated, this, rank};
-    }
-  };
-  PLIMSOLL_HD view in(search_layer const& layer) const {
-    return {cost, *units, table, width, layer.is_whole != 0 ? units->tabulated : 0};
+  PLIMSOLL_HD std::int64_t operator()(index_t rank, double tokens) const {
+    return of_rank(rank)(tokens);
+  }
+  PLIMSOLL_HD rank_view of_rank(index_t rank) const {
+    return {table + rank * width, tabulated, this, rank};
+  }
+};
+
+/// Sizes, limits and arrays that the bodies of one search share; each body derives from it.
+struct search_problem {
+  topology where;
+  step_objective objective;
+  index_t layer_count;
+  index_t steps;
+  index_t experts;
+  index_t restarts;
+  index_t table_width;
+  // Limits of the search, as in `swap_search_options`.
+  std::uint64_t seed;
+  double noise;
+  double min_gain;
+  index_t max_swaps;
+  index_t max_plateau_moves;
+  index_t max_perturbations;
+
+  search_layer* layers;
+  search_units* units;
+  double* shares;           ///< `[layers, experts + 1, steps]`: tokens of one copy; last row: 0
+  std::uint64_t* use;       ///< `[layers, experts]`: tokens of one copy in all steps, fixed point
+  std::int32_t* expert_of;  ///< `[layers, slots]`: expert of each replica
+  double* totals;           ///< `[layers, steps]`: tokens of each step
+  std::int64_t* bounds;     ///< `[layers, steps]`: lower bound of each latency, in units
+  std::int64_t* table;      ///< `[ranks, table_width]`: units of the costs of whole token counts
+  std::int32_t* found;      ///< `[layers, restarts, slots]`: replica in each slot, or -1
+  std::int64_t* scores;     ///< `[layers, restarts]`, in units
+  std::int32_t* swaps;      ///< `[layers, restarts]`
+
+  /// Takes the arrays of a problem of the same sizes and limits.
+  template <class Memory>
+  [[nodiscard]] PLIMSOLL_HD static search_problem in(Memory& memory, search_problem const& sizes) {
+    search_problem result = sizes;
+    index_t const layers = sizes.layer_count;
+    index_t const slots = sizes.where.ranges.slots;
+    memory.take(result.layers, layers);
+    memory.take(result.units, 1);
+    memory.take(result.shares, layers * (sizes.experts + 1) * sizes.steps);
+    memory.take(result.use, layers * sizes.experts);
+    memory.take(result.expert_of, layers * slots);
+    memory.take(result.totals, layers * sizes.steps);
+    memory.take(result.bounds, layers * sizes.steps);
+    memory.take(result.table, sizes.where.ranks() * sizes.table_width);
+    memory.take(result.found, layers * sizes.restarts * slots);
+    memory.take(result.scores, layers * sizes.restarts);
+    memory.take(result.swaps, layers * sizes.restarts);
+    return result;
+  }
+
+  /// Returns the tokens `[experts + 1, steps]` of one copy of each expert of a layer.
+  [[nodiscard]] PLIMSOLL_HD double* shares_of(index_t layer) const {
+    return shares + layer * (experts + 1) * steps;
+  }
+  template <class Cost>
+  [[nodiscard]] PLIMSOLL_HD search_price<Cost> price_in(search_layer const& layer,
+                                                        Cost const& cost) const {
+    return {cost, *units, table, table_width, layer.is_whole ? units->tabulated : 0};
   }
 };
 
 /// Prepares a layer's trace for its restarts: replicas, shares and totals. Problem = layer.
 template <class Loads, class Cost>
-struct search_input_body {
+struct search_input_body : search_problem {
   using device_team = block<256>;
 
   Loads loads;                                   ///< `[steps, layers, experts]`
   matrix_ref<std::int32_t const> replica_count;  ///< `[layers, experts]` or empty: one copy each
-  topology where;
   Cost cost;
-  search_layer* layers;
-  double* shares;           ///< `[layers, experts + 1, steps]`: tokens of one copy; last row: 0
-  std::uint64_t* use;       ///< `[layers, experts]`: tokens of one copy in all steps, fixed point
-  std::int32_t* expert_of;  ///< `[layers, slots]`: expert of each replica
-  double* totals;           ///< `[layers, steps]`: tokens of each step
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<std::int64_t>(loads.extent(2));
+    return scratch_bytes_of<std::int64_t>(experts);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    index_t const steps = loads.extent(0);
-    index_t const experts = loads.extent(2);
     auto* const first_item = memory.take<std::int64_t>(experts);
     search_layer result{};
     problem_report outcome = refuse_cost_speeds(team, cost, where.ranks(),
@@ -158,7 +221,6 @@ struct search_input_body {
   PLIMSOLL_HD problem_report number_items(Team& team, index_t layer, std::int64_t* first_item,
                                           search_layer& result) const {
     index_t const ranks = where.ranks();
-    index_t const experts = loads.extent(2);
     index_t const rank = where.ranges.first_fault(team, layer);
     if (rank < ranks) {
       return refusal(fault_kind::rank_offsets, rank, where.ranges.end(layer, rank));
@@ -189,13 +251,11 @@ struct search_input_body {
   template <class Team>
   PLIMSOLL_HD void share_out(Team& team, index_t layer, int shift, std::int64_t const* first_item,
                              search_layer& result) const {
-    index_t const steps = loads.extent(0);
-    index_t const experts = loads.extent(2);
     auto const part_of = [=, this](index_t t, index_t e) {
       return share(to_fixed(loads(t, layer, e), shift), copies_of(layer, e));
     };
     team.for_each(experts + 1, [=, this](index_t e) {
-      double* const out = shares + (layer * (experts + 1) + e) * steps;
+      double* const out = shares_of(layer) + e * steps;
       std::uint64_t sum = 0;
       for (index_t t = 0; t < steps; ++t) {
         fixed_load const part = e < experts ? part_of(t, e) : 0;
@@ -222,15 +282,14 @@ struct search_input_body {
     result.is_rounded = team.any(experts * steps, [=, this](index_t i) {
       return is_rounded(loads(i % steps, layer, i / steps), shift);
     });
-    bool const is_exact = result.is_rounded == 0 && !team.any(experts * steps, [=,
-                                                                                this](index_t i) {
+    bool const is_exact = !result.is_rounded && !team.any(experts * steps, [=, this](index_t i) {
       fixed_load const load = to_fixed(loads(i % steps, layer, i / steps), shift);
       return part_of(i % steps, i / steps) * static_cast<fixed_load>(copies_of(layer, i / steps)) !=
              load;
     });
     result.grain = !is_exact ? scale_by_power_of_two(1.0, -shift) : 0.0;
     result.is_whole = !team.any(experts * steps, [=, this](index_t i) {
-      double const tokens = shares[layer * (experts + 1) * steps + i];
+      double const tokens = shares_of(layer)[i];
       return whole_tokens(tokens) != tokens;
     });
   }
@@ -238,7 +297,6 @@ struct search_input_body {
   template <class Team>
   PLIMSOLL_HD problem_report refuse_cost(Team& team, index_t layer, search_layer& result) const {
     index_t const ranks = where.ranks();
-    index_t const steps = loads.extent(0);
     auto const busy = [=, this](index_t i) {
       return where.slots_of(layer, i / steps) > 0
                  ? cost(i / steps, totals[layer * steps + i % steps])
@@ -293,14 +351,8 @@ struct search_input_body {
 };
 
 /// Chooses the unit so that all steps of a layer together have fewer than 2^61 units. Problem = 0.
-struct search_units_body {
+struct search_units_body : search_problem {
   using device_team = warp;
-
-  search_layer const* layers;
-  index_t layer_count;
-  index_t steps;
-  index_t width;
-  search_units* units;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
@@ -311,7 +363,7 @@ struct search_units_body {
     double const tokens = team.reduce(
         layer_count, [this](index_t l) { return layers[l].most_tokens; }, maximum{}, 0.0);
     team.single([=, this] {
-      auto const limit = static_cast<double>(width - 1);
+      auto const limit = static_cast<double>(table_width - 1);
       *units = search_units::up_to(top, steps);
       units->tabulated = static_cast<std::int64_t>(tokens < limit ? tokens : limit) + 1;
     });
@@ -320,24 +372,23 @@ struct search_units_body {
 
 /// Tabulates the costs of whole token counts. Problem = rank and part of its table.
 template <class Cost>
-struct search_table_body {
+struct search_table_body : search_problem {
   using device_team = warp;
   static constexpr index_t part = 1024;
 
-  search_price<Cost> price;
+  Cost cost;
 
-  [[nodiscard]] PLIMSOLL_HD index_t parts() const { return (price.width + part - 1) / part; }
+  [[nodiscard]] PLIMSOLL_HD index_t parts() const { return (table_width + part - 1) / part; }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
     index_t const rank = problem / parts();
     index_t const first = problem % parts() * part;
-    index_t const last = minimum{}(first + part, price.units->tabulated);
+    index_t const last = minimum{}(first + part, units->tabulated);
     team.for_each(maximum{}(last - first, index_t{0}), [=, this](index_t i) {
       index_t const n = first + i;
-      price.table[rank * price.width + n] =
-          price.units->of(price.cost(rank, static_cast<double>(n)));
+      table[rank * table_width + n] = units->of(cost(rank, static_cast<double>(n)));
     });
   }
 };
@@ -346,21 +397,14 @@ struct search_table_body {
 /// heaviest replica on the fastest rank, and of all ranks together if tokens could be divided at
 /// will. The last one is a bisection over time. Problem = layer and step.
 template <class Cost>
-struct search_bound_body {
+struct search_bound_body : search_problem {
   using device_team = warp;
   /// Number of parts into which a step's tokens are divided.
   static constexpr std::int32_t parts = 1 << 16;
   /// The bisection stops at a relative width of 2^-precision.
   static constexpr int precision = 14;
 
-  topology where;
-  search_price<Cost> prices;
-  index_t experts;
-  index_t steps;
-  search_layer const* layers;
-  double const* shares;
-  double const* totals;
-  std::int64_t* bounds;  ///< `[layers, steps]`
+  Cost cost;
 
   /// Numbers of parts, `[ranks]`.
   struct arrays {
@@ -387,15 +431,14 @@ struct search_bound_body {
     index_t const layer = problem / steps;
     index_t const step = problem % steps;
     index_t const ranks = where.ranks();
-    if (layers[layer].is_usable == 0) {
+    if (!layers[layer].is_usable) {
       return;
     }
-    auto const price = prices.in(layers[layer]);
+    auto const price = price_in(layers[layer], cost);
     arrays const at = arrays::in(memory, ranks);
     double const total = totals[problem];
-    double const heaviest = team.max(experts, [=, this](index_t e) {
-      return shares[(layer * (experts + 1) + e) * steps + step];
-    });
+    double const heaviest =
+        team.max(experts, [=, this](index_t e) { return shares_of(layer)[e * steps + step]; });
     auto const least = [=, this, &team](double tokens) {
       return team.min(ranks, [=, this](index_t r) {
         return where.slots_of(layer, r) > 0 ? price(r, tokens) : highest<std::int64_t>;
@@ -412,7 +455,7 @@ struct search_bound_body {
     });
     // Keeps 37 bits of the number of tokens, so that all multiples of a part are exact.
     double const part = multiply(double_of(bits_of(total) >> 16 << 16), 1.0 / parts);
-    bool const is_whole = layers[layer].is_whole != 0;
+    bool const is_whole = layers[layer].is_whole;
     while (high - low > 1 + (high >> precision)) {
       std::int64_t const time = low + (high - low) / 2;
       index_t const done = team.sum(ranks, [=](index_t r) {

@@ -32,9 +32,6 @@ struct search_perturbation_body : swap_search_body<Cost> {
   static constexpr int perturbation_swaps = 4;
   static constexpr int perturbation_draws = 2 * perturbation_swaps;  // not every draw is a swap
 
-  std::int64_t const* bounds;  ///< `[layers, steps]`
-  index_t max_perturbations;
-
   struct arrays {
     double* moved;
     std::int32_t* kept;  ///< `[slots]`: the placement that the next round begins with
@@ -57,16 +54,19 @@ struct search_perturbation_body : swap_search_body<Cost> {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    if (this->layers[layer].is_usable == 0) {
+    if (!this->layers[layer].is_usable) {
       return;
     }
     index_t const slots = this->where.ranges.slots;
-    std::int64_t const bound = this->objective.of(team, this->steps, bounds + layer * this->steps);
+    std::int64_t const bound =
+        this->objective.of(team, this->steps, this->bounds + layer * this->steps);
+    index_t const begin = layer * this->restarts;
     auto const first =
-        team.argmin(this->restarts, [&](index_t i) { return this->scores(layer, i); });
+        team.argmin(this->restarts, [&](index_t i) { return this->scores[begin + i]; });
+    index_t const improved = begin + first.index;
     std::int64_t least = first.key;
-    index_t count = this->swaps(layer, first.index);
-    std::int32_t* const map = this->found + (layer * this->restarts + first.index) * slots;
+    index_t count = this->swaps[improved];
+    std::int32_t* const map = this->found + improved * slots;
     state s(*this, memory, layer, map);
     arrays const more = arrays::in(memory, base::partition_rows * this->steps, slots);
     s.moved = more.moved;
@@ -78,7 +78,7 @@ struct search_perturbation_body : swap_search_body<Cost> {
     bool const is_exact = slots <= base::partition_slots && team.count(s.ranks, [&](index_t r) {
       return this->where.slots_of(layer, r) > 0;
     }) <= 2;
-    index_t const last = is_exact ? 0 : max_perturbations;
+    index_t const last = is_exact ? 0 : this->max_perturbations;
     index_t draws = 0;
     for (index_t i = 0; i <= last && least > bound && count < this->max_swaps; ++i) {
       take_up(team, s);
@@ -99,8 +99,8 @@ struct search_perturbation_body : swap_search_body<Cost> {
     }
     team.for_each(slots, [&](index_t slot) { map[slot] = best[slot]; });
     team.single([&] {
-      this->scores(layer, first.index) = least;
-      this->swaps(layer, first.index) = static_cast<std::int32_t>(count);
+      this->scores[improved] = least;
+      this->swaps[improved] = static_cast<std::int32_t>(count);
     });
   }
 

@@ -24,6 +24,7 @@
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
+#include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/swap_search_types.hpp>
 #include <plimsoll/types.hpp>
@@ -75,108 +76,24 @@ inline index_t search_table_width(index_t ranks) {
   return std::min(index_t{1} << 16, (index_t{1} << 21) / ranks);
 }
 
-/// Arrays that the kernels of one search share.
-template <class Context>
-struct search_memory {
-  index_t width;  ///< of the table
-  buffer<search_layer, Context> known;
-  buffer<search_units, Context> units;
-  buffer<double, Context> shares;
-  buffer<double, Context> totals;
-  buffer<std::int64_t, Context> bounds;
-  buffer<std::uint64_t, Context> use;
-  buffer<std::int32_t, Context> expert_of;
-  buffer<std::int32_t, Context> found;
-  buffer<std::int64_t, Context> scores;
-  buffer<std::int32_t, Context> swaps;
-  buffer<std::int64_t, Context> table;
-
-  search_memory(Context const& context, index_t steps, index_t layers, index_t experts,
-                index_t slots, index_t restarts, index_t ranks)
-      : width(search_table_width(ranks)),
-        known(context, layers),
-        units(context, 1),
-        shares(context, layers * (experts + 1) * steps),
-        totals(context, layers * steps),
-        bounds(context, layers * steps),
-        use(context, layers * experts),
-        expert_of(context, layers * slots),
-        found(context, layers * restarts * slots),
-        scores(context, layers * restarts),
-        swaps(context, layers * restarts),
-        table(context, ranks * width) {}
-};
-
-/// Enqueues the kernels that prepare the layers for their restarts, tabulate costs, and bound the
-/// latency of each step.
-template <class Context, class Loads, class Cost>
-void enqueue_search_inputs(Context const& context, Loads const& loads,
-                           matrix_ref<std::int32_t const> replica_count, topology const& where,
-                           search_price<Cost> const& prices, search_memory<Context> const& memory,
-                           problem_report* reports) {
-  index_t const steps = loads.extent(0);
-  index_t const layers = loads.extent(1);
-  launch(context, layers,
-         search_input_body<Loads, Cost>{.loads = loads,
-                                        .replica_count = replica_count,
-                                        .where = where,
-                                        .cost = prices.cost,
-                                        .layers = memory.known.data(),
-                                        .shares = memory.shares.data(),
-                                        .use = memory.use.data(),
-                                        .expert_of = memory.expert_of.data(),
-                                        .totals = memory.totals.data(),
-                                        .reports = reports});
-  launch(context, 1,
-         search_units_body{memory.known.data(), layers, steps, prices.width, memory.units.data()});
-  search_table_body<Cost> const tabulate{prices};
-  launch(context, where.ranks() * tabulate.parts(), tabulate);
-  launch(context, layers * steps,
-         search_bound_body<Cost>{.where = where,
-                                 .prices = prices,
-                                 .experts = loads.extent(2),
-                                 .steps = steps,
-                                 .layers = memory.known.data(),
-                                 .shares = memory.shares.data(),
-                                 .totals = memory.totals.data(),
-                                 .bounds = memory.bounds.data()});
-}
-
-/// Enqueues the kernels that search, and those that improve the best search of each layer. Returns
-/// the body of the search.
-template <class Context, class Loads, class Cost>
-swap_search_body<Cost> enqueue_searches(Context const& context, Loads const& loads,
-                                        swap_search_options const& options, topology const& where,
-                                        search_price<Cost> const& prices,
-                                        search_memory<Context> const& memory) {
-  index_t const steps = loads.extent(0);
-  index_t const layers = loads.extent(1);
-  index_t const restarts = options.restarts;
-  swap_search_body<Cost> const search{.where = where,
-                                      .prices = prices,
-                                      .objective = objective_of(options, steps),
-                                      .experts = loads.extent(2),
-                                      .steps = steps,
-                                      .restarts = restarts,
-                                      .seed = options.seed,
-                                      .noise = options.noise,
-                                      .min_gain = options.min_gain,
-                                      .max_swaps = options.max_swaps,
-                                      .max_plateau_moves = options.max_plateau_moves,
-                                      .layers = memory.known.data(),
-                                      .shares = memory.shares.data(),
-                                      .use = memory.use.data(),
-                                      .expert_of = memory.expert_of.data(),
-                                      .found = memory.found.data(),
-                                      .scores = {memory.scores.data(), layers, restarts},
-                                      .swaps = {memory.swaps.data(), layers, restarts}};
-  launch(context, layers * restarts, search);
-  if (options.max_perturbations > 0 &&
-      where.ranges.slots <= search_perturbation_body<Cost>::most_slots) {
-    launch(context, layers,
-           search_perturbation_body<Cost>{search, memory.bounds.data(), options.max_perturbations});
-  }
-  return search;
+/// Returns the sizes and limits of a search, without arrays.
+template <class Loads>
+search_problem problem_of(Loads const& loads, swap_search_options const& options, index_t slots) {
+  search_problem result{};
+  result.where = {{options.rank_offsets, slots, options.on.ranks}, 1, options.on.active};
+  result.objective = objective_of(options, loads.extent(0));
+  result.layer_count = loads.extent(1);
+  result.steps = loads.extent(0);
+  result.experts = loads.extent(2);
+  result.restarts = options.restarts;
+  result.table_width = search_table_width(options.on.ranks);
+  result.seed = options.seed;
+  result.noise = options.noise;
+  result.min_gain = options.min_gain;
+  result.max_swaps = options.max_swaps;
+  result.max_plateau_moves = options.max_plateau_moves;
+  result.max_perturbations = options.max_perturbations;
+  return result;
 }
 
 /// Enqueues all kernels of a search. `reports` has one element per layer.
@@ -184,32 +101,28 @@ template <class Context, class Loads, class Cost>
 void enqueue_swap_search(Context const& context, Loads const& loads, Cost const& cost,
                          swap_search_options const& options, matrix_ref<std::int32_t> placement,
                          matrix_ref<double> restart_scores, problem_report* reports) {
-  index_t const layers = loads.extent(1);
-  index_t const slots = placement.extent(1);
-  search_memory<Context> const memory(context, loads.extent(0), layers, loads.extent(2), slots,
-                                      options.restarts, options.on.ranks);
-  topology const where{{options.rank_offsets, slots, options.on.ranks}, 1, options.on.active};
-  search_price<Cost> const prices{cost, memory.units.data(), memory.table.data(), memory.width};
-  enqueue_search_inputs(context, loads, options.replica_count, where, prices, memory, reports);
-  swap_search_body<Cost> const search =
-      enqueue_searches(context, loads, options, where, prices, memory);
+  search_problem const sizes = problem_of(loads, options, placement.extent(1));
+  buffer<std::byte, Context> const bytes(
+      context, static_cast<index_t>(bytes_taken_by<search_problem>(sizes)));
+  scratch memory(bytes.data());
+  search_problem const problem = search_problem::in(memory, sizes);
+  index_t const layers = problem.layer_count;
+
   launch(context, layers,
-         search_result_body<Cost>{.where = where,
-                                  .cost = cost,
-                                  .layers = search.layers,
-                                  .units = prices.units,
-                                  .objective = search.objective,
-                                  .experts = search.experts,
-                                  .steps = search.steps,
-                                  .shares = search.shares,
-                                  .bounds = memory.bounds.data(),
-                                  .expert_of = search.expert_of,
-                                  .found = search.found,
-                                  .scores = search.scores,
-                                  .swaps = search.swaps,
-                                  .physical_to_logical = placement,
-                                  .restart_scores = restart_scores,
-                                  .reports = reports});
+         search_input_body<Loads, Cost>{problem, loads, options.replica_count, cost, reports});
+  launch(context, 1, search_units_body{problem});
+  search_table_body<Cost> const tabulate{problem, cost};
+  launch(context, options.on.ranks * tabulate.parts(), tabulate);
+  launch(context, layers * problem.steps, search_bound_body<Cost>{problem, cost});
+
+  swap_search_body<Cost> const search{problem, cost};
+  launch(context, layers * problem.restarts, search);
+  using perturbation = search_perturbation_body<Cost>;
+  if (problem.max_perturbations > 0 && placement.extent(1) <= perturbation::most_slots) {
+    launch(context, layers, perturbation{search});
+  }
+  launch(context, layers,
+         search_result_body<Cost>{problem, cost, placement, restart_scores, reports});
 }
 
 /// Copies the replica counts of the options, or writes one copy of each expert if there are none.
