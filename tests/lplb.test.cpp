@@ -74,8 +74,8 @@ TEST_CASE("lplb: updating, planning and dispatching allocate nothing") {
     CHECK(resource.allocations() == before);
   };
   // The graph of minmax_lp with the lists of slots, the reports of updates, and the scratch of the
-  // constructor; the four arrays of a plan; scratch and the memory of dispatch.
-  check_temporaries(3 + 4 + 2, run);
+  // constructor; the five arrays of a plan; scratch and the memory of dispatch.
+  check_temporaries(3 + 5 + 2, run);
 }
 
 }  // namespace plimsoll_test

@@ -834,7 +834,7 @@ TEST_CASE("plan_within: temporaries come from the policy and go back, also when 
     plan_inputs<plimsoll::seq_policy, std::int64_t> const in(c, c.loads);
     ints map(c.map.size());
     ints counts(c.loads.size());
-    check_temporaries(split == split_rule::even ? 44 : 56, [&](auto& resource) {
+    check_temporaries(split == split_rule::even ? 44 : 54, [&](auto& resource) {
       plimsoll::plan_within(plimsoll::seq(resource), in.loads(), in.from(), in.to(), in.where(),
                             c.options,
                             plimsoll::matrix_ref<std::int32_t>(map.data(), c.layers, c.slots),

@@ -26,6 +26,7 @@
 namespace plimsoll_test {
 
 using namespace minmax_lp_support;
+using plimsoll::fault_kind;
 
 /// Returns a chain of ranks: expert e is on rank e and, from expert `first` on, also on rank e + 1.
 inline split_case chain(index_t ranks, index_t first, longs const& loads) {
@@ -223,6 +224,7 @@ PLIMSOLL_TEST_CASE("minmax_lp: one object, many steps", P, PLIMSOLL_PREPARED_POL
   CHECK(split_in<P>(other).solve(lp).error.starts_with("minmax_lp::solve: loads: "));
   split_result const again = in.solve(lp);
   CHECK(again.error == "no error");
+  CHECK(!again.faults[0]);
   CHECK(again.split == first.split);
   CHECK(again.bottleneck == first.bottleneck);
 }
@@ -258,10 +260,21 @@ PLIMSOLL_TEST_CASE("minmax_lp: every type of loads, and strides", P, PLIMSOLL_PR
 
 PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limit", P,
                    PLIMSOLL_PREPARED_POLICIES) {
+  auto const check_refused = [](split_result const& result, fault_kind kind, index_t where,
+                                double got) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    CHECK(result.certificates[0].status == certificate_status::infeasible);
+    CHECK(result.certificates[0].value == infinity);
+    CHECK(result.certificates[0].lower_bound == infinity);
+    CHECK(result.certificates[0].work == 0);
+    CHECK(result.faults[0].kind == kind);
+    CHECK(result.faults[0].where == where);
+    CHECK(result.faults[0].got == got);
+    CHECK(result.faults[0].also == -1);
+  };
   // Load on an expert without a slot, or only on a dead rank; a base load there; invalid loads.
   auto const lacking = split_in<P>(one_layer({{0}, {0}}, {4, 1})).solve();
-  CHECK(lacking.certificates[0].status == certificate_status::infeasible);
-  CHECK(lacking.certificates[0].value == std::numeric_limits<double>::infinity());
+  check_refused(lacking, fault_kind::missing_expert, 1, 1);
   CHECK(lacking.split == reals{0, 0});
   CHECK(lacking.bottleneck == flags{0, 0});
   CHECK(lacking.error ==
@@ -269,17 +282,19 @@ PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limi
         "1 for expert 1 in layer 0");
   split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
   dead.active = {0, 1};
-  CHECK(split_in<P>(dead).solve().certificates[0].status == certificate_status::infeasible);
+  check_refused(split_in<P>(dead).solve(), fault_kind::missing_expert, 1, 1);
   dead.loads = {4, 0};
   CHECK(split_in<P>(dead).solve().split == reals{0, 0, 4});
   dead.base = {1, 0};
   auto const based = split_in<P>(dead).solve();
-  CHECK(based.certificates[0].status == certificate_status::infeasible);
+  check_refused(based, fault_kind::dead_load, 0, 1);
   CHECK(based.error ==
         "minmax_lp::solve: inputs.base_load: expected no load on dead ranks, got 1 for rank 0 in "
         "layer 0");
   dead.base = {0, -3};
-  CHECK(split_in<P>(dead).solve().error ==
+  auto const below = split_in<P>(dead).solve();
+  check_refused(below, fault_kind::base_load, 1, -3);
+  CHECK(below.error ==
         "minmax_lp::solve: inputs.base_load: expected values from 0 to below 2^47, in total "
         "below 2^47 per layer, got -3 for rank 1 in layer 0");
   // The first of two bad layers.
@@ -289,7 +304,11 @@ PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limi
   layers.map = {0, 1, 0, 1, 0, 1};
   layers.offsets = {0, 1, 2, 0, 1, 2, 0, 1, 2};
   layers.loads = {1, 1, -6, 1, 1, -5};
-  CHECK(split_in<P>(layers).solve().error.ends_with("got -6 for expert 0 in layer 1"));
+  auto const some = split_in<P>(layers).solve();
+  CHECK(some.error.ends_with("got -6 for expert 0 in layer 1"));
+  CHECK(!some.faults[0]);
+  CHECK(some.faults[1].got == -6);
+  CHECK(some.faults[2].where == 1);
   for (double const bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), 0x1p47}) {
     split_case const c = one_layer({{0}, {0}}, {4});
     split_in<P> const in(c);
@@ -297,7 +316,7 @@ PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limi
     array_in<double, P> const loads(reals{bad});
     array_in<double, P> split(2, -7.0);
     lp.solve(loads.view2(1, 1), split.view2(1, 2));
-    CHECK(std::isnan(plimsoll::read(make_policy<P>(), lp.certificates())[0].value));
+    CHECK(plimsoll::read(make_policy<P>(), lp.faults())[0].kind == fault_kind::load);
     CHECK(split.values() == reals{0, 0});
     CHECK(refusal_of([&] { lp.check(); }) ==
           "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 "
@@ -305,6 +324,7 @@ PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limi
               plimsoll::detail::text(bad) + " for expert 0 in layer 0");
   }
   auto const heavy = split_in<P>(one_layer({{0}, {1}}, {1LL << 46, 1LL << 46})).solve();
+  check_refused(heavy, fault_kind::total_load, -1, 0x1p47);
   CHECK(heavy.error ==
         "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 per "
         "layer, got 140737488355328 in total in layer 0");

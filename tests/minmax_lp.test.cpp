@@ -25,6 +25,7 @@ class split_body {
     body.max_iterations = max_iterations;
     body.split = {split.data(), c.layers, c.slots};
     body.certificates = {certificates.data(), c.layers};
+    body.faults = faults.data();
     body.bottleneck = {bottleneck.data(), c.layers, c.ranks};
   }
   split_body(split_body const&) = delete;
@@ -32,12 +33,13 @@ class split_body {
 
   [[nodiscard]] reals certificate_values() const {
     reals values;
-    for (certificate const& result : certificates) {
-      bool const number = result.value == result.value;  // NaN equals nothing
-      values.push_back(number ? result.value : -1);
-      values.push_back(number ? result.lower_bound : -1);
-      values.push_back(static_cast<double>(result.work));
-      values.push_back(static_cast<double>(result.status));
+    for (std::size_t i = 0; i < certificates.size(); ++i) {
+      certificate const& result = certificates[i];
+      plimsoll::fault const& found = faults[i];
+      values.insert(values.end(),
+                    {result.value, result.lower_bound, static_cast<double>(result.work),
+                     static_cast<double>(result.status), static_cast<double>(found.kind),
+                     static_cast<double>(found.where), found.got});
     }
     return values;
   }
@@ -69,6 +71,7 @@ class split_body {
  public:
   reals split = reals(static_cast<std::size_t>(c_.layers * c_.slots), -7);
   std::vector<certificate> certificates{static_cast<std::size_t>(c_.layers)};
+  std::vector<plimsoll::fault> faults{static_cast<std::size_t>(c_.layers)};
   flags bottleneck = flags(static_cast<std::size_t>(c_.layers * c_.ranks), 7);
   plimsoll::detail::minmax_lp_body<plimsoll::matrix_ref<std::int64_t const>> body{};
 };
@@ -194,8 +197,10 @@ TEST_CASE("minmax_lp: all steps of a history get the certificates of each, in ev
     all.body.split = {};
     all.body.bottleneck = {};
     all.certificates.resize(static_cast<std::size_t>(steps * c.layers));
+    all.faults.resize(all.certificates.size());
     history const view(loads.data(), steps, c.layers, c.experts);
-    plimsoll::detail::split_steps_body<history> const body{view, all.body, all.certificates.data()};
+    plimsoll::detail::split_steps_body<history> const body{view, all.body, all.certificates.data(),
+                                                           all.faults.data()};
     plimsoll_test::check_all_teams(body, steps * c.layers,
                                    [&] { return all.certificate_values(); });
     CHECK(all.certificate_values() == of_each);
@@ -263,8 +268,9 @@ TEST_CASE("minmax_lp: updating and solving allocate nothing") {
     lp.solve(in.loads(), plimsoll::matrix_ref<double>(split.data(), 1, c.slots));
     CHECK(resource.allocations() == before);
   };
-  // The graph, the reports of updates, certificates, and scratch of the constructor and of calls.
-  check_temporaries(5, run);
+  // The graph, the reports of updates, certificates, faults, and scratch of the constructor and of
+  // calls.
+  check_temporaries(6, run);
 }
 
 }  // namespace plimsoll_test

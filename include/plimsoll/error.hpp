@@ -37,7 +37,7 @@ enum class fault_kind : std::int32_t {
   none,
   expert_id,          ///< a slot with neither -1 nor an expert; `where` slot, `also` rank or -1
   stray_slot,         ///< a filled slot that belongs to no rank; `where` slot
-  missing_expert,     ///< an expert without a slot
+  missing_expert,     ///< an expert without a slot; `got` its load, where loads are split
   miscounted,         ///< a replica count that differs from the map; `also` count in the map
   shared_rank,        ///< two replicas of an expert on one rank; `where` expert, `also` rank
   shared_node,        ///< two replicas of an expert on one node; `where` expert, `also` node
@@ -88,9 +88,11 @@ enum class fault_kind : std::int32_t {
   counts,  ///< token counts of all sources that differ from the planned load; `where` expert
   /// A source for which nothing was planned; `where` the planned source or -1, `got` source.
   source,
-  home_rank,     ///< a home that is no rank; `where` expert, `also` the last rank
-  empty_rank,    ///< a live rank without a slot; `where` rank
-  unequal_ranks  ///< ranks that must be live and equally fast; `got` live ranks, `also` ranks
+  home_rank,      ///< a home that is no rank; `where` expert, `also` the last rank
+  empty_rank,     ///< a live rank without a slot; `where` rank
+  unequal_ranks,  ///< ranks that must be live and equally fast; `got` live ranks, `also` ranks
+  base_load,      ///< a base load that is negative, not a number, or at least 2^47; `where` rank
+  dead_load       ///< a base load of a dead rank; `where` rank
 };
 
 /// A value that a call refused after its checks of shapes and options, while it ran; calls that

@@ -142,7 +142,7 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
 ///   steps
 /// @throws invalid_input for shapes; for values, naming layer and expert, rank or slot
 /// @complexity per step, that of `minmax_lp::solve` and O(experts log experts + ranks)
-/// @workspace as `minmax_lp`; 8 bytes per rank; 40 per step and layer; 24 per expert for each
+/// @workspace as `minmax_lp`; 8 bytes per rank; 72 per step and layer; 24 per expert for each
 ///   problem in flight
 /// @stream synchronizes
 /// @determinism the same bits under every policy

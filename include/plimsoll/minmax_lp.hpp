@@ -63,11 +63,12 @@ class minmax_lp {
   /// @complexity O(slots + experts colors) per layer. Experts of one color have no rank in common;
   ///   there are at most as many colors as experts on several ranks
   /// @workspace from the policy, for every layer: 24 bytes per slot, 20 per rank, 4 per expert and
-  ///   12 per expert that may have several replicas, which are at most half of the slots; 128 more;
+  ///   12 per expert that may have several replicas, which are at most half of the slots; 160 more;
   ///   and the scratch of a call if it does not fit in shared memory
   /// @stream synchronizes
   minmax_lp(P const& policy, placement_ref const& placement, minmax_lp_options const& options = {})
       : pipeline_(detail::resolve(policy), placement, options) {
+    pipeline_.allocate_results();
     pipeline_.allocate_scratch();
     detail::synchronize(pipeline_.context);
   }
@@ -146,13 +147,14 @@ class minmax_lp {
   ///   lexicographic objective, each rank within the bound of its own level);
   /// - within_tolerance;
   /// - iteration_limit: the split is complete, but the objective was not reached;
-  /// - infeasible: the split is 0. value is infinity if an expert has load but no slot on a live
-  ///   rank, or if a dead rank has a base load, and NaN if a load is refused. lower_bound is the
-  ///   offending number, and work its expert, -2 - r for the base load of rank r, or -1 for the
-  ///   total of the layer.
+  /// - infeasible: no split exists, for the reason in `faults`. The split is 0, value and
+  ///   lower_bound are infinity, and work is 0.
   [[nodiscard]] vector_ref<certificate const> certificates() const {
     return pipeline_.certificates_view();
   }
+  /// Returns what the last `solve` refused, `[layers]`, in the policy's memory: none, or why the
+  /// layer could not be split, which `check` throws.
+  [[nodiscard]] vector_ref<fault const> faults() const { return pipeline_.faults_view(); }
 
   /// @brief Throws for the first layer whose last `update` was refused, or that the last `solve`
   /// could not split.
@@ -160,7 +162,8 @@ class minmax_lp {
   /// @stream synchronizes
   void check() const {
     detail::expect_all_updated("minmax_lp::update", pipeline_.updates.read());
-    detail::expect_all_solved("minmax_lp::solve", "loads", pipeline_.certificates.read());
+    detail::expect_all_solved("minmax_lp::solve", "loads", pipeline_.faults.read(),
+                              pipeline_.layers);
   }
 
  private:

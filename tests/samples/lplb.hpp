@@ -25,6 +25,7 @@ void sample_lplb(Run& run) {
   });
   run.work("lplb::plan", [&] { planner.plan(run.in("counts", counts)); });
   run.expect(planner.certificates().extent(0), 1);
+  run.expect(planner.faults().extent(0), 1);
   run.work("lplb::dispatch", [&] {
     planner.dispatch(0, run.ids("topk_ids", ids), run("slots", slots), run("counters", counted));
   });

@@ -28,6 +28,8 @@ void sample_minmax_lp(Run& run) {
                  run("split", split), {.bottleneck = run("outputs.bottleneck", bottleneck)});
   });
   run.expect(split.values()[0] + split.values()[1], 4.0);
+  run.expect(solver.certificates().extent(0), 1);
+  run.expect(solver.faults().extent(0), 1);
   run.work("minmax_lp::solve", [&] { solver.solve(run.in("loads", loads), run("split", split)); });
   run.expect(split.values()[2] + split.values()[3], 4.0);
 }

@@ -116,6 +116,7 @@ struct split_case {
 struct split_result {
   reals split;
   std::vector<certificate> certificates;
+  std::vector<plimsoll::fault> faults;
   flags bottleneck;
   std::string error;  ///< of `check`
 };
@@ -171,7 +172,8 @@ class split_in {
     lp.solve(loads(), {.base_load = base()}, split.view2(c_.layers, c_.slots),
              {.bottleneck = bottleneck.view2(c_.layers, c_.ranks)});
     return {split.values(), plimsoll::read(make_policy<P>(), lp.certificates()),
-            bottleneck.values(), refusal_of([&] { lp.check(); })};
+            plimsoll::read(make_policy<P>(), lp.faults()), bottleneck.values(),
+            refusal_of([&] { lp.check(); })};
   }
 
  private:

@@ -79,7 +79,7 @@ struct options {
   std::string json;
 };
 
-/// Returns the program's name and version, such as "plan_experts 0.3.0".
+/// Returns the program's name and version, such as "plan_experts 0.4.0".
 [[nodiscard]] std::string program_version();
 
 /// Declares the options; each value is checked on its own while the arguments are parsed.

@@ -169,6 +169,8 @@ class lplb {
   [[nodiscard]] vector_ref<certificate const> certificates() const {
     return pipeline_.lp.certificates_view();
   }
+  /// `[layers]`, in the policy's memory: none, or the count for which `minmax_lp` split nothing.
+  [[nodiscard]] vector_ref<fault const> faults() const { return pipeline_.lp.faults_view(); }
   /// `[layers]`, in the policy's memory: the results of `quota`.
   [[nodiscard]] vector_ref<quota_report const> reports() const { return pipeline_.reports_view(); }
 
@@ -178,7 +180,7 @@ class lplb {
   /// @stream synchronizes
   void check() const {
     detail::expect_all_updated("lplb::update", pipeline_.lp.updates.read());
-    detail::expect_all_planned(pipeline_.lp.certificates.read(), pipeline_.reports.read());
+    detail::expect_all_planned(pipeline_.lp.faults.read(), pipeline_.reports.read());
   }
 
  private:

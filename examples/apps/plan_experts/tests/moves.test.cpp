@@ -28,7 +28,7 @@ outcome moved() {
                  .policy = "seq",
                  .before_name = "old.json",
                  .ranks = {"old.json", 2, {0, 1}, 0}};
-  result.program = "plan_experts 0.3.0";
+  result.program = "plan_experts 0.4.0";
   result.expert_bytes = 1 << 20;
   result.milliseconds = 0.25;
   result.runs = 5;
@@ -242,7 +242,7 @@ TEST_CASE("moves: the JSON file of transfers") {
   auto const file = transfers();
   json expected = {{"format", "plimsoll-transfers"},
                    {"version", 1},
-                   {"program", "plan_experts 0.3.0"},
+                   {"program", "plan_experts 0.4.0"},
                    {"plan_before", "old.json"},
                    {"ranks", 2},
                    {"source_ranks", {0, 1}},

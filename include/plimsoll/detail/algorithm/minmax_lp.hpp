@@ -16,6 +16,7 @@
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -219,6 +220,7 @@ struct minmax_lp_body {
   bool lexicographic;
   matrix_ref<double> split;              ///< `[layers, slots]` or empty
   vector_ref<certificate> certificates;  ///< `[layers]`
+  fault* faults;                         ///< `[layers]` or null
   matrix_ref<std::uint8_t> bottleneck;   ///< `[layers, ranks]` or empty
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -230,14 +232,15 @@ struct minmax_lp_body {
     split_state const s = take_state(memory, layer);
     load_scale const scale = scale_of(team, layer);
     if (scale.refused) {
-      constexpr double not_a_number = double_of(0x7ff8000000000000u);
-      refuse(team, layer, not_a_number, scale.refused.got, scale.refused.where);
+      fault const& found = scale.refused;
+      refuse(team, layer, fault_at(found.kind, fault_kind::base_load, found.where, found.got));
       return;
     }
     index_t const without_slot = load_without_slot(team, s, layer);
     if (without_slot >= 0) {
-      constexpr double infinity = double_of(0x7ff0000000000000u);
-      refuse(team, layer, infinity, load_at(layer, without_slot), without_slot);
+      refuse(team, layer,
+             fault_at(fault_kind::missing_expert, fault_kind::dead_load, without_slot,
+                      load_at(layer, without_slot)));
       return;
     }
     // `fixed_load` has 47 bits. With five more, doubles still hold every sum of loads exactly.
@@ -273,11 +276,10 @@ struct minmax_lp_body {
       double const speed_unit = graph.layers[layer].speed_unit();
       double const least = divide_down(bound.level(s.speed), speed_unit);
       double const value = scale_rounded_up(divide_up(peak, speed_unit), -shift);
-      certificates[layer] =
-          certificate{value, minimum{}(scale_rounded_down(least, -shift), value), work,
-                      complete ? certificate_status::optimal
-                      : closed ? certificate_status::within_tolerance
-                               : certificate_status::iteration_limit};
+      report(layer, {value, minimum{}(scale_rounded_down(least, -shift), value), work,
+                     complete ? certificate_status::optimal
+                     : closed ? certificate_status::within_tolerance
+                              : certificate_status::iteration_limit});
     });
   }
 
@@ -302,6 +304,11 @@ struct minmax_lp_body {
     }
     return scale_loads(team, graph.experts + graph.ranks,
                        [this, layer](index_t i) { return load_at(layer, i); });
+  }
+  /// Returns the fault of the load of expert i, or, after all experts, of the base load of rank
+  /// i - experts.
+  PLIMSOLL_HD fault fault_at(fault_kind of_load, fault_kind of_base, index_t i, double got) const {
+    return i < graph.experts ? fault{of_load, i, got} : fault{of_base, i - graph.experts, got};
   }
   /// Returns the load of expert i, or, after all experts, the base load of rank i - experts.
   PLIMSOLL_HD double load_at(index_t layer, index_t i) const {
@@ -329,21 +336,25 @@ struct minmax_lp_body {
     return found < none ? found : index_t{-1};
   }
 
-  /// Writes a split of 0, and the certificate that `minmax_lp::certificates` describes for
-  /// infeasible layers.
+  PLIMSOLL_HD void report(index_t layer, certificate const& result, fault const& found = {}) const {
+    certificates[layer] = result;
+    if (faults != nullptr) {
+      faults[layer] = found;
+    }
+  }
+
+  /// Writes a split of 0, and that no split has a finite peak.
   template <class Team>
-  PLIMSOLL_HD void refuse(Team& team, index_t layer, double value, double got,
-                          index_t where) const {
+  PLIMSOLL_HD void refuse(Team& team, index_t layer, fault const& found) const {
     if (split.data != nullptr) {
       team.for_each(graph.slots, [=, this](index_t slot) { split(layer, slot) = 0; });
     }
     if (bottleneck.data != nullptr) {
       team.for_each(graph.ranks, [=, this](index_t r) { bottleneck(layer, r) = 0; });
     }
-    index_t const base_of = graph.experts - where;  // minus the rank of a base load
     team.single([=, this] {
-      certificates[layer] = certificate{value, got, where < graph.experts ? where : base_of - 2,
-                                        certificate_status::infeasible};
+      constexpr double infinity = double_of(0x7ff0000000000000u);
+      report(layer, {infinity, infinity, 0, certificate_status::infeasible}, found);
     });
   }
 
@@ -518,6 +529,7 @@ struct split_steps_body {
   Loads loads;  ///< `[steps, layers, experts]`
   minmax_lp_body<decltype(step_of(std::declval<Loads>(), index_t{}))> solve;  ///< of any step
   certificate* certificates;                                                  ///< `[steps, layers]`
+  fault* faults = nullptr;  ///< `[steps, layers]` or null
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return solve.scratch_bytes(); }
 
@@ -528,6 +540,7 @@ struct split_steps_body {
     auto one = solve;
     one.loads = step_of(loads, step);
     one.certificates = {certificates + step * layers, layers};
+    one.faults = faults == nullptr ? nullptr : faults + step * layers;
     one(team, memory, problem - step * layers);
   }
 };

@@ -29,17 +29,17 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Throws for the first layer whose counts `lplb::plan` could not split or round.
-inline void expect_all_planned(std::vector<certificate> const& certificates,
+inline void expect_all_planned(std::vector<fault> const& faults,
                                std::vector<quota_report> const& reports) {
   constexpr char const* name = "lplb::plan";
-  for (std::size_t layer = 0; layer < certificates.size(); ++layer) {
-    expect_solved(name, "counts", certificates[layer], static_cast<index_t>(layer));
+  for (std::size_t layer = 0; layer < faults.size(); ++layer) {
+    expect_solved(name, "counts", faults[layer], static_cast<index_t>(layer));
     expect_rounded(name, "counts", reports[layer], static_cast<index_t>(layer));
   }
 }
 
 /// A placement that is prepared for `lplb`, and the results of the last plan; `lp` keeps the
-/// certificates.
+/// certificates and faults.
 template <class Context>
 struct lplb_pipeline {
   Context context;
@@ -57,6 +57,7 @@ struct lplb_pipeline {
           return minmax_lp_pipeline<Context>(on, of, options, "minmax_lp", true);
         })) {
     expect_between("lplb", "options.max_token_copies", 0, 0x7fffffff, max_token_copies, "ids");
+    lp.allocate_results();
     split = {context, layers() * slots()};
     split.zero();
     quotas = {context, layers() * slots()};

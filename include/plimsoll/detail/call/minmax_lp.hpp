@@ -99,32 +99,38 @@ inline void expect_all_updated(std::string_view function,
   }
 }
 
-/// Throws if `minmax_lp` could not split a layer of the loads that `function` took as `argument`.
-/// `minmax_lp::certificates` describes the certificate of such a layer.
-inline void expect_solved(std::string_view function, std::string_view argument,
-                          certificate const& result, index_t layer) {
-  if (result.status != certificate_status::infeasible) {
-    return;
+/// Throws if `minmax_lp` could not split a layer of the loads that `function` took as `loads`.
+inline void expect_solved(std::string_view function, std::string_view loads, fault const& found,
+                          index_t layer) {
+  constexpr char const* range = "values from 0 to below 2^47, in total below 2^47 per layer";
+  refused_value const of{function, {certificate{}, found}, layer};
+  auto const got = [&of](auto const&... whose) {
+    return text(of.found().got, whose..., of.in_layer());
+  };
+  switch (found.kind) {
+    case fault_kind::load:
+      of.fail(loads, range, got(" for expert ", found.where));
+    case fault_kind::total_load:
+      of.fail(loads, range, got(" in total"));
+    case fault_kind::missing_expert:
+      of.fail(loads, "load only on experts with a slot on a live rank",
+              got(" for expert ", found.where));
+    case fault_kind::base_load:
+      of.fail("inputs.base_load", range, got(" for rank ", found.where));
+    case fault_kind::dead_load:
+      of.fail("inputs.base_load", "no load on dead ranks", got(" for rank ", found.where));
+    default:
+      break;
   }
-  bool const is_base = result.work <= -2;
-  std::string const whose = is_base            ? text(" for rank ", -2 - result.work)
-                            : result.work >= 0 ? text(" for expert ", result.work)
-                                               : std::string(" in total");
-  bool const is_refused = result.value != result.value;  // NaN
-  fail(function, is_base ? "inputs.base_load" : argument,
-       is_refused ? "values from 0 to below 2^47, in total below 2^47 per layer"
-       : is_base  ? "no load on dead ranks"
-                  : "load only on experts with a slot on a live rank",
-       text(result.lower_bound, whose, " in layer ", layer));
 }
 
-/// Throws for the first layer that `minmax_lp` could not split.
-inline void expect_all_solved(std::string_view function, std::string_view argument,
-                              std::vector<certificate> const& certificates) {
-  index_t layer = 0;
-  for (certificate const& result : certificates) {
-    expect_solved(function, argument, result, layer);
-    ++layer;
+/// Throws for the first problem that `minmax_lp` could not split; each step has `layers` of them.
+inline void expect_all_solved(std::string_view function, std::string_view loads,
+                              std::vector<fault> const& faults, index_t layers) {
+  index_t number = 0;
+  for (fault const& found : faults) {
+    expect_solved(function, loads, found, number % layers);
+    ++number;
   }
 }
 
@@ -139,6 +145,7 @@ struct minmax_lp_pipeline {
   buffer<std::byte, Context> graph_memory;
   buffer<problem_report, Context> updates;  ///< `[layers]`: what the last update refused
   buffer<certificate, Context> certificates;
+  buffer<fault, Context> faults;      ///< `[layers]`: what the last solve refused
   buffer<std::byte, Context> memory;  ///< scratch of `enqueue_solve` and `enqueue_update`
 
   /// Reads the placement, and waits until it has. `keeps_lists`: keeps the slots of every expert,
@@ -161,7 +168,6 @@ struct minmax_lp_pipeline {
     if (keeps_lists) {
       lists = slot_lists::in(arrays, experts, slots, layers);
     }
-    certificates = {context, host_list<certificate>(static_cast<std::size_t>(layers), on_host)};
     updates = {context, layers};
     launch(context, layers, update_body(0, placement, &ranks));
     index_t layer = 0;
@@ -173,6 +179,11 @@ struct minmax_lp_pipeline {
     }
   }
 
+  /// Allocates the results of `enqueue_solve`. Calls that solve a history have their own.
+  void allocate_results() {
+    certificates = {context, std::vector<certificate>(static_cast<std::size_t>(layers))};
+    faults = {context, std::vector<fault>(static_cast<std::size_t>(layers))};
+  }
   /// Allocates for `enqueue_solve` and `enqueue_update`. A system that runs the bodies in memory of
   /// its own, such as `lplb`, does not call it.
   void allocate_scratch() {
@@ -226,6 +237,7 @@ struct minmax_lp_pipeline {
             .lexicographic = options.objective == split_objective::lexicographic,
             .split = split,
             .certificates = {certificates.data(), layers},
+            .faults = faults.data(),
             .bottleneck = outputs.bottleneck};
   }
 
@@ -235,16 +247,18 @@ struct minmax_lp_pipeline {
     launch(context, layers, body_of(loads, inputs, split, outputs), memory.data());
   }
 
-  /// Returns a body that solves all steps of a history `[steps, layers, experts]`, for
-  /// `certificates` `[steps, layers]`.
+  /// Returns a body that solves all steps of a history `[steps, layers, experts]`. It writes
+  /// `peaks` and, unless null, `refused`, both `[steps, layers]`.
   template <class Loads>
-  split_steps_body<Loads> body_of_steps(Loads const& loads, certificate* peaks) {
-    return {loads, body_of(step_of(loads, 0), {}, {}, {}), peaks};
+  split_steps_body<Loads> body_of_steps(Loads const& loads, certificate* peaks,
+                                        fault* refused = nullptr) {
+    return {loads, body_of(step_of(loads, 0), {}, {}, {}), peaks, refused};
   }
 
   [[nodiscard]] vector_ref<certificate const> certificates_view() const {
     return {certificates.data(), layers};
   }
+  [[nodiscard]] vector_ref<fault const> faults_view() const { return {faults.data(), layers}; }
 
  private:
   [[nodiscard]] split_graph_body update_body(index_t first_layer, placement_ref const& placement,
