@@ -27,8 +27,7 @@ struct lplb_options {
   minmax_lp_options lp = {.tolerance = 0};
   /// The most token copies (tokens times k) of one `dispatch`.
   index_t max_token_copies = 0;
-  /// Method by which `dispatch` chooses among an expert's replicas: it meets the quotas exactly, or
-  /// by draws.
+  /// Meets the quotas exactly, in the order of tokens, or on average, by draws.
   dispatch_method method = dispatch_method::in_order;
   /// For `sampled`: key of the random number generator.
   std::uint64_t seed = 0;
@@ -55,8 +54,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// The constructor copies the placement and allocates all memory, so that `plan`, `dispatch` and
 /// `update` can be captured in a CUDA graph. One object plans one step at a time and keeps the last
-/// plan; before the first one all quotas are 0. An engine that plans layer by layer makes one
-/// object for each layer.
+/// plan; before the first one all quotas are 0. An engine that plans by layer has one for each.
 template <unqualified_policy P>
 class lplb {
   static_assert(detail::can_be_kept<P>,
