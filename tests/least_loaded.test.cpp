@@ -1217,7 +1217,7 @@ TEST_CASE("least_loaded: the same plan in every team") {
   c.loads[3] = -1;
   CHECK_THROWS(plan_on_host(c));
   spilled refused{};
-  refused.report.refused = {plimsoll::fault_kind::load, 3, -1};
+  refused.report.refused = {.kind = plimsoll::fault_kind::load, .where = 3, .got = -1};
   spill_steps(c, 0).check_plan(refused);
   c.loads.assign(30, 0);
   CHECK(tried(c).segments == 0);

@@ -95,13 +95,17 @@ enum class fault_kind : std::int32_t {
   dead_load       ///< a base load of a dead rank; `where` rank
 };
 
+/// The placement that a call with two of them refused.
+enum class fault_side : std::int32_t { from, to };
+
 /// A value that a call refused after its checks of shapes and options, while it ran; calls that
 /// cannot throw at that time report it.
 struct fault {
   fault_kind kind = fault_kind::none;
-  std::int64_t where = -1;  ///< index that the kind names, or -1
-  double got = 0;           ///< the refused value
-  std::int64_t also = -1;   ///< second index or number that the kind names, or -1
+  fault_side side = fault_side::from;  ///< of a call that takes two placements
+  std::int64_t where = -1;             ///< index that the kind names, or -1
+  double got = 0;                      ///< the refused value
+  std::int64_t also = -1;              ///< second index or number that the kind names, or -1
 
   /// Returns true if a value was refused.
   PLIMSOLL_HD constexpr explicit operator bool() const { return kind != fault_kind::none; }

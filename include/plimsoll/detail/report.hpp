@@ -24,11 +24,16 @@ struct problem_report {
   fault refused = {};
 };
 
+/// Returns the fault of a refused value.
+template <class T = double>
+PLIMSOLL_HD fault fault_of(fault_kind kind, index_t where = -1, T got = 0, index_t also = -1) {
+  return {kind, fault_side::from, where, static_cast<double>(got), also};
+}
 /// Returns the report of a problem with a refused value.
 template <class T = double>
 PLIMSOLL_HD problem_report refusal(fault_kind kind, index_t where = -1, T got = 0,
                                    index_t also = -1) {
-  return {certificate{}, {kind, where, static_cast<double>(got), also}};
+  return {certificate{}, fault_of(kind, where, got, also)};
 }
 
 /// The refused value of one problem, and the words of its message. For each primitive, a function

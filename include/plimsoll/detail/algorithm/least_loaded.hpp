@@ -252,7 +252,7 @@ struct least_loaded_body {
     auto const total =
         team.sum(homes.experts, [this](index_t e) { return static_cast<std::int64_t>(loads(e)); });
     if (total > highest<std::int32_t>) {
-      refuse(team, {fault_kind::tokens, -1, static_cast<double>(total)});
+      refuse(team, fault_of(fault_kind::tokens, -1, total));
       return;
     }
     if constexpr (!is_free) {
@@ -396,7 +396,7 @@ struct least_loaded_body {
       if (bad == ranks.size()) {
         return false;
       }
-      report.refused = {fault_kind::cost, s.bad_rank[bad], s.bad_cost[bad]};
+      report.refused = fault_of(fault_kind::cost, s.bad_rank[bad], s.bad_cost[bad]);
       return true;
     }
   }

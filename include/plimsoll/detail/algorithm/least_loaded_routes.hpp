@@ -156,8 +156,8 @@ struct list_spills_body {
       spill_exchange_state result{};
       result.is_done = 1;
       if (mismatch < routes.experts) {
-        result.refused = {fault_kind::counts, mismatch,
-                          static_cast<double>(routes.totals[mismatch]), routes.planned(mismatch)};
+        result.refused = fault_of(fault_kind::counts, mismatch, routes.totals[mismatch],
+                                  routes.planned(mismatch));
       }
       *routes.state = result;
     });

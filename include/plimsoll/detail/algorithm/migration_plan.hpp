@@ -63,7 +63,7 @@ struct migration_check_body {
     for (int k = 0; k < 2 && !outcome.refused; ++k) {
       vector_ref<std::int32_t const> const given = k == 0 ? in_use : next;
       outcome = reader.read(team, memory, layer, given, of);
-      outcome.result.value = k;
+      outcome.refused.side = fault_side{k};
     }
     team.single([=, this] { reports[layer] = outcome; });
   }

@@ -14,6 +14,7 @@
 #include <plimsoll/detail/algorithm/split_graph.hpp>
 #include <plimsoll/detail/common/fixed_load.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/error.hpp>
@@ -308,7 +309,8 @@ struct minmax_lp_body {
   /// Returns the fault of the load of expert i, or, after all experts, of the base load of rank
   /// i - experts.
   PLIMSOLL_HD fault fault_at(fault_kind of_load, fault_kind of_base, index_t i, double got) const {
-    return i < graph.experts ? fault{of_load, i, got} : fault{of_base, i - graph.experts, got};
+    return i < graph.experts ? fault_of(of_load, i, got)
+                             : fault_of(of_base, i - graph.experts, got);
   }
   /// Returns the load of expert i, or, after all experts, the base load of rank i - experts.
   PLIMSOLL_HD double load_at(index_t layer, index_t i) const {

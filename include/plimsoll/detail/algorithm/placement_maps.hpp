@@ -637,7 +637,7 @@ struct resize_placement_body {
     if (falling < ranks) {
       problem_report outcome =
           refusal(fault_kind::rank_offsets, falling, ranges.end(layer, falling));
-      outcome.result.value = 1;
+      outcome.refused.side = fault_side::to;
       return outcome;
     }
     // The first slot that a rank has no room for, or -1.

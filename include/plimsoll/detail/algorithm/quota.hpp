@@ -14,6 +14,7 @@
 #include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/error.hpp>
@@ -359,11 +360,11 @@ struct quota_body {
     auto const total =
         team.sum(experts, [this, layer](index_t e) { return std::int64_t{loads(layer, e)}; });
     if (total > highest<std::int32_t>) {
-      return {fault_kind::tokens, -1, static_cast<double>(total)};
+      return fault_of(fault_kind::tokens, -1, total);
     }
     index_t const bad_rank = ranges.first_fault(team, layer);
     if (bad_rank < ranges.ranks) {
-      return {fault_kind::rank_offsets, bad_rank, static_cast<double>(ranges.end(layer, bad_rank))};
+      return fault_of(fault_kind::rank_offsets, bad_rank, ranges.end(layer, bad_rank));
     }
     // `minmax_lp` splits integer loads in the same units.
     s.bits = 52 - bit_width(static_cast<std::uint64_t>(total));
@@ -376,8 +377,8 @@ struct quota_body {
     if (mismatch < slots) {
       std::int32_t const e = physical_to_logical(layer, mismatch);
       bool const no_expert = e < -1 || e >= experts;
-      return {no_expert ? fault_kind::expert_id : fault_kind::share, mismatch,
-              no_expert ? e : split(layer, mismatch)};
+      return fault_of(no_expert ? fault_kind::expert_id : fault_kind::share, mismatch,
+                      no_expert ? e : split(layer, mismatch));
     }
     team.for_each(slots, [=, this](index_t slot) {
       s.expert[slot] = s.rank[slot] < 0 ? -1 : physical_to_logical(layer, slot);
@@ -391,7 +392,7 @@ struct quota_body {
       return settle(s.share, s.next, s.expert_first[e], load) ? experts : e;
     });
     if (unmet < experts) {
-      return {fault_kind::shares, unmet, static_cast<double>(loads(layer, unmet))};
+      return fault_of(fault_kind::shares, unmet, loads(layer, unmet));
     }
     return {};
   }

@@ -187,7 +187,7 @@ struct waterline_plan_body {
   PLIMSOLL_HD void refuse(Team& team, fault_kind kind, index_t where, std::int64_t got,
                           index_t row = -1) const {
     team.for_each(ranks.size(), [this](index_t r) { memory.slack[r] = 0; });
-    team.single([=, this] { report[0].refused = {kind, where, static_cast<double>(got), row}; });
+    team.single([=, this] { report[0].refused = fault_of(kind, where, got, row); });
   }
 
   /// For sampled rows: computes the slack and the weight of every rank.

@@ -143,9 +143,8 @@ inline migration_pair expect_transfers(std::string_view function, placement_ref 
   return pair;
 }
 
-/// The report's value is 0 for a fault of `from`, and 1 for one of `to`.
 inline void throw_migration_fault(refused_value const& of) {
-  std::string const placement = of.report.result.value == 0 ? "from." : "to.";
+  std::string const placement = of.found().side == fault_side::from ? "from." : "to.";
   switch (of.found().kind) {
     case fault_kind::rank_offsets:
       of.fail(placement + "rank_offsets", "offsets that rise from 0 to at most the number of slots",

@@ -82,7 +82,7 @@ inline void expect_comparable(std::string_view function, placement_ref const& pl
 inline void throw_resize_fault(refused_value const& of) {
   switch (of.found().kind) {
     case fault_kind::rank_offsets:
-      of.fail(of.report.result.value == 0 ? "from.rank_offsets" : "rank_offsets",
+      of.fail(of.found().side == fault_side::from ? "from.rank_offsets" : "rank_offsets",
               "offsets that rise from 0 to at most the number of slots",
               of.got() + of.where("rank"));
     case fault_kind::expert_id:

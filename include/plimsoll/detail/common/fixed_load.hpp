@@ -60,8 +60,8 @@ PLIMSOLL_HD load_scale scale_loads(Team& team, index_t n, Row row) {
   }
   if (width > 47) {
     index_t const bad = team.min(n, [=](index_t i) { return is_load(row(i)) ? n : i; });
-    return bad < n ? load_scale{0, {fault_kind::load, bad, static_cast<double>(row(bad))}}
-                   : load_scale{0, {fault_kind::total_load, -1, total}};
+    return bad < n ? load_scale{0, fault_of(fault_kind::load, bad, row(bad))}
+                   : load_scale{0, fault_of(fault_kind::total_load, -1, total)};
   }
   return load_scale{total > 0 ? 47 - width : 0};
 }
@@ -103,8 +103,8 @@ PLIMSOLL_HD load_scale read_loads(Team& team, index_t n, Row row, double exponen
   int const shift = total > 0 ? 1069 - static_cast<int>(bits_of(total) >> 52) : 0;
   if (shift < 0) {
     index_t const bad = team.min(n, [=](index_t i) { return is_load(row(i)) ? n : i; });
-    return bad < n ? load_scale{0, {fault_kind::load, bad, static_cast<double>(row(bad))}}
-                   : load_scale{0, {fault_kind::total_load, -1, total}};
+    return bad < n ? load_scale{0, fault_of(fault_kind::load, bad, row(bad))}
+                   : load_scale{0, fault_of(fault_kind::total_load, -1, total)};
   }
   bool const rounds = std::floating_point<value> || exponent != 1.0;
   bool const rounded =

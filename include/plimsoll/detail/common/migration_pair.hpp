@@ -42,8 +42,7 @@ struct migration_pair {
 
   /// Checks a layer: ranges of slots, speeds, ids, and that `to` fills only slots of live ranks, or
   /// leaves those of dead ranks as they are. Writes `rank_of`, `[slots]`, and counts the slots of
-  /// each expert on live ranks in `from_copies` and `to_copies`, both `[experts]`. The report's
-  /// value says which placement is refused: 0 for `from`, 1 for `to`.
+  /// each expert on live ranks in `from_copies` and `to_copies`, both `[experts]`.
   template <class Team>
   PLIMSOLL_HD problem_report refuse(Team& team, index_t layer, std::int32_t* rank_of,
                                     std::int32_t* from_copies, std::int32_t* to_copies) const {
@@ -55,7 +54,7 @@ struct migration_pair {
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2 && !outcome.refused; ++k) {
       outcome = refuse_map(team, layer, rank_of, k == 1);
-      outcome.result.value = k;
+      outcome.refused.side = fault_side{k};
     }
     if (outcome.refused) {
       return outcome;
@@ -67,7 +66,7 @@ struct migration_pair {
         team.min(experts, [=](index_t e) { return to_copies[e] == 0 ? e : experts; });
     if (missing < experts) {
       outcome = refusal(fault_kind::missing_expert, missing, 0);
-      outcome.result.value = 1;
+      outcome.refused.side = fault_side::to;
     }
     return outcome;
   }
@@ -89,7 +88,7 @@ struct migration_pair {
       index_t const rank = ranges.first_fault(team, layer);
       if (rank < n) {
         outcome = refusal(fault_kind::rank_offsets, rank, ranges.end(layer, rank));
-        outcome.result.value = k;
+        outcome.refused.side = fault_side{k};
         return outcome;
       }
     }

@@ -201,7 +201,7 @@ struct topology {
     index_t const slow =
         team.min(ranks, [=](index_t r) { return !lives(r) || speed[r] >= least ? ranks : r; });
     if (slow < ranks) {
-      return problem_report{certificate{fastest}, {fault_kind::relative_speed, slow, speed[slow]}};
+      return {certificate{fastest}, fault_of(fault_kind::relative_speed, slow, speed[slow])};
     }
     return problem_report{};
   }
