@@ -58,20 +58,16 @@ TEST_CASE("align: the same bits in every team") {
 TEST_CASE("align: the bound holds whatever the prices, and is below the optimum otherwise") {
   // Rows 0 and 1 both want column 0: the weights are 5 + 3 or 4 + 5.
   std::int64_t const weights[] = {5, 4, 5, 3};
-  std::int64_t prices[2] = {};
-  std::int64_t distance[2];
-  std::int32_t row_of[2];
-  std::int32_t column_of[2];
-  std::int32_t previous[2];
-  std::uint8_t scanned[2];
+  alignas(16) std::byte memory[96];
+  plimsoll::detail::scratch all(memory);
+  plimsoll::detail::assignment_arrays const arrays{all, 2};
   plimsoll::detail::serial_team team;
   auto const weight = [&](index_t r, index_t c) { return weights[2 * r + c]; };
-  auto const found = plimsoll::detail::solve_assignment(
-      team, 2, weight, weight, {prices, distance, row_of, column_of, previous, scanned});
+  auto const found = plimsoll::detail::solve_assignment(team, 2, weight, weight, arrays);
   CHECK(found.weight == 9);
   CHECK(found.bound == 9);
-  CHECK(prices[0] == -1);
-  CHECK(column_of[0] == 1);
+  CHECK(arrays.price[0] == -1);
+  CHECK(arrays.column_of[0] == 1);
 }
 
 TEST_CASE("align: shapes are checked") {

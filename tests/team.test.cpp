@@ -49,6 +49,30 @@ struct normalize_rows {
 };
 // [end]
 
+// [arrays]
+/// Scratch of a search among items that may be sorted first.
+struct search_arrays {
+  plimsoll::detail::scratch_ref memory;
+  plimsoll::index_t items;
+  plimsoll::index_t ranks;
+  bool is_sorted;
+
+  std::int32_t* taken = memory.take(ranks);  ///< items of each rank
+  std::uint64_t* keys = memory.take_if(is_sorted, items);
+  double* load = memory.take(ranks);
+};
+// [end]
+
+/// Arrays that a body keeps.
+struct kept_arrays {
+  std::int32_t* first;
+  double* second;
+
+  static kept_arrays in(scratch& memory, index_t n) {
+    return {memory.take<std::int32_t>(n), memory.take<double>(n)};
+  }
+};
+
 }  // namespace
 
 TEST_CASE("team: a body on every team") {
@@ -208,4 +232,26 @@ TEST_CASE("team: scratch returns aligned, disjoint arrays of the documented size
   CHECK(scratch_bytes_of<char>(3) + scratch_bytes_of<uint128>(2) +
             scratch_bytes_of<std::uint16_t>(0) + scratch_bytes_of<double>(5) ==
         96);
+}
+
+TEST_CASE("team: arrays of scratch are counted by the declarations that take them") {
+  alignas(16) std::byte memory[256] = {};
+  auto const offset = [&](void const* p) { return static_cast<std::byte const*>(p) - memory; };
+  for (bool const is_sorted : {false, true}) {
+    scratch some(memory);
+    search_arrays const arrays{some, 3, 5, is_sorted};
+    CHECK(offset(arrays.taken) == 0);
+    CHECK((arrays.keys != nullptr) == is_sorted);
+    CHECK((!is_sorted || offset(arrays.keys) == 32));
+    CHECK(offset(arrays.load) == (is_sorted ? 64 : 32));
+    auto const bytes =
+        plimsoll::detail::bytes_taken_by<search_arrays>(index_t{3}, index_t{5}, is_sorted);
+    CHECK(bytes == (is_sorted ? 112 : 80));
+    CHECK(offset(some.take<char>(1)) == static_cast<std::ptrdiff_t>(bytes));
+  }
+  scratch some(memory);
+  kept_arrays const kept = kept_arrays::in(some, 3);
+  CHECK(offset(kept.first) == 0);
+  CHECK(offset(kept.second) == 16);
+  CHECK(plimsoll::detail::bytes_taken_by<kept_arrays>(index_t{3}) == 48);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
@@ -38,29 +39,61 @@ class scratch {
     array = take<T>(n);
   }
 
+  /// Returns the bytes taken since this was a copy of `start`.
+  [[nodiscard]] PLIMSOLL_HD std::size_t bytes_since(scratch const& start) const {
+    return static_cast<std::size_t>(next_ - start.next_);
+  }
+
  private:
   std::byte* next_;
 };
 
-/// Replaces `scratch` to count the bytes of a list of arrays, so that the list exists only once.
-class scratch_count {
+/// Refers to the scratch from which the members that follow it in a struct take their arrays:
+/// `double* load = memory.take(ranks);`. It keeps the size itself, since an object for each array
+/// would cost device teams registers.
+class scratch_ref {
+  struct request {
+    scratch& from;
+    index_t n;
+    bool is_needed;
+
+    template <class T>
+    PLIMSOLL_HD operator T*() const {
+      return is_needed ? from.take<T>(n) : nullptr;
+    }
+  };
+
  public:
-  template <class T>
-  PLIMSOLL_HD void take(T*&, index_t n) {
-    bytes_ += scratch_bytes_of<T>(n);
+  PLIMSOLL_HD scratch_ref(scratch& from) : next_{from, 0, true} {}
+
+  /// Takes an array of the type that the pointer has.
+  [[nodiscard]] PLIMSOLL_HD request const& take(index_t n) { return take_if(true, n); }
+  /// Takes an array if it is needed, else the pointer is null.
+  [[nodiscard]] PLIMSOLL_HD request const& take_if(bool is_needed, index_t n) {
+    next_.n = n;
+    next_.is_needed = is_needed;
+    return next_;
   }
-  [[nodiscard]] PLIMSOLL_HD std::size_t bytes() const { return bytes_; }
+  PLIMSOLL_HD operator scratch&() const { return next_.from; }
 
  private:
-  std::size_t bytes_ = 0;
+  request next_;
 };
 
-/// Returns the bytes that `Arrays::in(memory, sizes...)` takes.
+/// Returns the bytes that a list of arrays takes, which exists only once: `Arrays{memory,
+/// sizes...}`, or `Arrays::in(memory, sizes...)` if it outlives `memory`.
 template <class Arrays, class... Sizes>
 [[nodiscard]] PLIMSOLL_HD std::size_t bytes_taken_by(Sizes const&... sizes) {
-  scratch_count count;
-  static_cast<void>(Arrays::in(count, sizes...));
-  return count.bytes();
+  // No array is accessed, so any base will do except null, to which nothing may be added.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  scratch const start(reinterpret_cast<std::byte*>(std::uintptr_t{4096}));
+  scratch memory = start;
+  if constexpr (requires(scratch& from, Sizes const&... n) { Arrays::in(from, n...); }) {
+    static_cast<void>(Arrays::in(memory, sizes...));
+  } else {
+    static_cast<void>(Arrays{memory, sizes...});
+  }
+  return memory.bytes_since(start);
 }
 
 }}}  // namespace plimsoll::detail

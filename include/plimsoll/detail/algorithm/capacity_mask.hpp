@@ -98,8 +98,7 @@ struct pair_lists {
   std::int32_t* unknown_class;
 
   /// Takes the arrays for up to `pairs` pairs; `adding` as in `grouped_counts`.
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static pair_lists in(Memory& memory, index_t pairs, index_t experts,
+  [[nodiscard]] PLIMSOLL_HD static pair_lists in(scratch& memory, index_t pairs, index_t experts,
                                                  index_t columns, bool adding) {
     pair_lists result{};
     result.tiles = grouped_counts::in(memory, pairs, columns, adding);

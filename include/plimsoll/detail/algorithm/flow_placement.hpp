@@ -31,53 +31,33 @@ inline constexpr index_t profile_blocks = 16;
 
 /// The working memory of `flow_placement_body`.
 struct flow_arrays {
-  std::int32_t* profile;    ///< `[experts, profile_blocks]`
-  std::int64_t* weight;     ///< `[experts]`: sum of the profile
-  std::int32_t* copies;     ///< `[experts]`
-  std::uint64_t* keys;      ///< `[experts]`
-  std::byte* sorting;       ///< of `keys`
-  std::int32_t* slack;      ///< `[experts + 1]` of `sharing_limit`, if slots may be uneven
-  std::int32_t* load;       ///< `[ranks, profile_blocks]`
-  double* score;            ///< `[ranks]` of the expert that is being placed
-  std::int32_t* taken;      ///< `[ranks]` slots in use
-  std::int32_t* movable;    ///< `[ranks]` copies of experts with several
-  std::int32_t* component;  ///< `[ranks]` lowest rank that partners connect it with
-  std::int32_t* partners;   ///< `[ranks]` number of partners
-  std::int32_t* holders;    ///< `[ranks]` ranks that hold the expert
-  std::int32_t* linked;     ///< `[ranks]` holders that are partners already; -1: a holder itself
-  std::int32_t* alongside;  ///< `[ranks]` holders on the rank's node
-  std::uint32_t* graph;     ///< `[ranks, words]` one bit per partner
-  double* raised;           ///< `[experts]` loads of a step to the power of the exponent
+  scratch_ref memory;
+  index_t experts;
+  index_t ranks;
+  bool is_uneven;
+  bool has_graph;
+  bool is_raised;
 
-  template <class Memory>
-  PLIMSOLL_HD static flow_arrays in(Memory& memory, index_t experts, index_t ranks, bool is_uneven,
-                                    bool has_graph, bool is_raised) {
-    flow_arrays result{};
-    memory.take(result.profile, experts * profile_blocks);
-    memory.take(result.weight, experts);
-    memory.take(result.copies, experts);
-    memory.take(result.keys, experts);
-    memory.take(result.sorting, sort_bytes<block<128>, std::uint64_t>(experts));
-    if (is_uneven) {
-      memory.take(result.slack, experts + 1);
-    }
-    memory.take(result.load, ranks * profile_blocks);
-    memory.take(result.score, ranks);
-    memory.take(result.taken, ranks);
-    memory.take(result.movable, ranks);
-    memory.take(result.component, ranks);
-    memory.take(result.partners, ranks);
-    memory.take(result.holders, ranks);
-    memory.take(result.linked, ranks);
-    memory.take(result.alongside, ranks);
-    if (has_graph) {
-      memory.take(result.graph, ranks * words(ranks));
-    }
-    if (is_raised) {
-      memory.take(result.raised, experts);
-    }
-    return result;
-  }
+  std::int32_t* profile = memory.take(experts * profile_blocks);  ///< `[experts, profile_blocks]`
+  std::int64_t* weight = memory.take(experts);                    ///< sum of the profile
+  std::int32_t* copies = memory.take(experts);
+  std::uint64_t* keys = memory.take(experts);
+  std::byte* sorting = memory.take(sort_bytes<block<128>, std::uint64_t>(experts));  ///< of `keys`
+  /// Of `sharing_limit`.
+  std::int32_t* slack = memory.take_if(is_uneven, experts + 1);
+  std::int32_t* load = memory.take(ranks * profile_blocks);  ///< `[ranks, profile_blocks]`
+  double* score = memory.take(ranks);                        ///< of the expert that is being placed
+  std::int32_t* taken = memory.take(ranks);                  ///< slots in use
+  std::int32_t* movable = memory.take(ranks);                ///< copies of experts with several
+  std::int32_t* component = memory.take(ranks);  ///< lowest rank that partners connect it with
+  std::int32_t* partners = memory.take(ranks);   ///< number of partners
+  std::int32_t* holders = memory.take(ranks);    ///< ranks that hold the expert
+  std::int32_t* linked = memory.take(ranks);     ///< holders that are partners; -1: one itself
+  std::int32_t* alongside = memory.take(ranks);  ///< holders on the rank's node
+  /// `[ranks, words]`: one bit per partner.
+  std::uint32_t* graph = memory.take_if(has_graph, words(ranks) * ranks);
+  /// Loads of a step to the power of the exponent.
+  double* raised = memory.take_if(is_raised, experts);
   PLIMSOLL_HD static index_t words(index_t ranks) { return (ranks + 31) / 32; }
 };
 
@@ -90,8 +70,7 @@ struct kept_ranks {
   std::uint64_t* keys;    ///< of `lists.fill`
   std::byte* sorting;     ///< of `keys`
 
-  template <class Memory>
-  PLIMSOLL_HD static kept_ranks in(Memory& memory, index_t experts, index_t slots) {
+  PLIMSOLL_HD static kept_ranks in(scratch& memory, index_t experts, index_t slots) {
     kept_ranks result{};
     result.lists = slot_lists::in(memory, experts, slots);
     memory.take(result.rank_of, slots);
@@ -183,8 +162,8 @@ struct flow_placement_body {
   template <class Team>
   PLIMSOLL_HD void plan(Team& team, scratch memory, index_t layer) const {
     problem_report* const report = reports + layer;
-    auto const a = flow_arrays::in(memory, experts(), where.ranks(), may_be_uneven(), has_graph(),
-                                   is_raised());
+    flow_arrays const a{memory,          experts(),   where.ranks(),
+                        may_be_uneven(), has_graph(), is_raised()};
     problem_report outcome = where.refuse(team, layer, experts(), a.copies);
     index_t const slots = outcome.refused ? 0 : team.sum(where.ranks(), [this, layer](index_t r) {
       return where.slots_of(layer, r);
@@ -749,18 +728,12 @@ struct flow_placement_body {
 
 /// The working memory of `step_bound_body`.
 struct step_bound_arrays {
-  std::uint64_t* keys;  ///< `[experts]`
-  std::byte* sorting;   ///< of `keys`
-  std::int64_t* sums;   ///< `[experts]`: loads of the heavier experts
+  scratch_ref memory;
+  index_t experts;
 
-  template <class Memory>
-  PLIMSOLL_HD static step_bound_arrays in(Memory& memory, index_t experts) {
-    step_bound_arrays result{};
-    memory.take(result.keys, experts);
-    memory.take(result.sorting, sort_bytes<block<128>, std::uint64_t>(experts));
-    memory.take(result.sums, experts);
-    return result;
-  }
+  std::uint64_t* keys = memory.take(experts);
+  std::byte* sorting = memory.take(sort_bytes<block<128>, std::uint64_t>(experts));  ///< of `keys`
+  std::int64_t* sums = memory.take(experts);  ///< loads of the heavier experts
 };
 
 /// Bounds the peak of one step of one layer from below, for every plan with these slots: the j
@@ -784,7 +757,7 @@ struct step_bound_body {
     index_t const experts = loads.extent(2);
     index_t const step = problem / loads.extent(1);
     index_t const layer = problem % loads.extent(1);
-    auto const a = step_bound_arrays::in(memory, experts);
+    step_bound_arrays const a{memory, experts};
     load_scale const scale = scale_loads(
         team, experts, [this, step, layer](index_t e) { return loads(step, layer, e); });
     double bound = 0;

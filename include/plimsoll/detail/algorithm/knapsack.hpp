@@ -18,23 +18,17 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Scratch of a knapsack.
 struct knapsack_arrays {
-  double* best;          ///< `[capacities]`: best values with the classes so far
-  double* next;          ///< `[capacities]`: and with one class more
-  std::uint16_t* picks;  ///< `[classes, capacities]` or empty: 1 + the option picked, or 0
-  index_t* weight;       ///< `[options]` of a class: at most one above the capacity
-  double* value;         ///< `[options]` of a class
+  scratch_ref memory;
+  index_t capacities;
+  index_t picked;  ///< size of `picks`
+  index_t options;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static knapsack_arrays in(Memory& memory, index_t capacities,
-                                                      index_t picks, index_t options) {
-    knapsack_arrays result{};
-    memory.take(result.weight, options);
-    memory.take(result.value, options);
-    memory.take(result.best, capacities);
-    memory.take(result.next, capacities);
-    memory.take(result.picks, picks);
-    return result;
-  }
+  index_t* weight = memory.take(options);  ///< of a class: at most one above the capacity
+  double* value = memory.take(options);    ///< of a class
+  double* best = memory.take(capacities);  ///< best values with the classes so far
+  double* next = memory.take(capacities);  ///< and with one class more
+  /// `[classes, capacities]` or empty: 1 + the option picked, or 0.
+  std::uint16_t* picks = memory.take(picked);
 };
 
 /// Body of `knapsack` and `knapsack_curve`. Invariant: after class l, `best[c]` is the best value
@@ -61,8 +55,7 @@ struct knapsack_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    auto const arrays =
-        knapsack_arrays::in(memory, largest_capacity + 1, picks_size(), weights.extent(2));
+    knapsack_arrays const arrays{memory, largest_capacity + 1, picks_size(), weights.extent(2)};
     index_t const classes = weights.extent(1);
     problem_report outcome = refuse(team, problem);
     if (outcome.refused) {

@@ -57,18 +57,13 @@ struct latencies_body {
   problem_report* reports;
 
   struct arrays {
-    fixed_load* part;  ///< `[experts]`: load of one copy
-    double* latency;   ///< `[ranks]`
-    index_t* begin;    ///< `[ranks + 1]`: first slot of each rank
+    scratch_ref memory;
+    index_t experts;
+    index_t ranks;
 
-    template <class Memory>
-    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, index_t experts, index_t ranks) {
-      arrays result{};
-      memory.take(result.part, experts);
-      memory.take(result.latency, ranks);
-      memory.take(result.begin, ranks + 1);
-      return result;
-    }
+    fixed_load* part = memory.take(experts);  ///< load of one copy
+    double* latency = memory.take(ranks);
+    index_t* begin = memory.take(ranks + 1);  ///< first slot of each rank
   };
 
   [[nodiscard]] PLIMSOLL_HD latency_tiles tiles() const {
@@ -84,7 +79,7 @@ struct latencies_body {
     index_t const experts = loads.extent(2);
     step_tile const tile = tiles().of(problem);
     index_t const layer = tile.layer;
-    arrays const at = arrays::in(memory, experts, ranges.ranks);
+    arrays const at{memory, experts, ranges.ranks};
     team.for_each(ranges.ranks + 1, [=, this](index_t r) {
       // Invalid offsets of a placement must not lead out of bounds.
       at.begin[r] = minimum{}(maximum{}(ranges.begin(layer, r), index_t{0}), ranges.slots);

@@ -130,19 +130,13 @@ using rank_loads_tiles = step_tiles<8>;
 
 /// Scratch of `rank_loads_body`.
 struct rank_loads_arrays {
-  double* share;   ///< `[experts]`: load of one replica
-  index_t* begin;  ///< `[ranks]`: first slot of each rank
-  index_t* end;    ///< `[ranks]`: behind its last slot
+  scratch_ref memory;
+  index_t experts;
+  index_t ranks;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static rank_loads_arrays in(Memory& memory, index_t experts,
-                                                        index_t ranks) {
-    rank_loads_arrays result{};
-    memory.take(result.share, experts);
-    memory.take(result.begin, ranks);
-    memory.take(result.end, ranks);
-    return result;
-  }
+  double* share = memory.take(experts);  ///< load of one replica
+  index_t* begin = memory.take(ranks);   ///< first slot of each rank
+  index_t* end = memory.take(ranks);     ///< behind its last slot
 };
 
 /// Body of `rank_loads`. Problem = tile of steps and layer.
@@ -170,7 +164,7 @@ struct rank_loads_body {
     index_t const experts = loads.extent(2);
     step_tile const tile = tiles().of(problem);
     index_t const layer = tile.layer;
-    rank_loads_arrays const arrays = rank_loads_arrays::in(memory, experts, ranges.ranks);
+    rank_loads_arrays const arrays{memory, experts, ranges.ranks};
     double* const share = arrays.share;
     index_t* const begin = arrays.begin;
     index_t* const end = arrays.end;
@@ -200,19 +194,13 @@ struct rank_loads_body {
 
 /// Scratch of `scatter_body`.
 struct scatter_arrays {
-  std::int64_t* count;   ///< `[slots]`
-  std::int32_t* expert;  ///< `[slots]`
-  std::int64_t* sum;     ///< `[experts]`
+  scratch_ref memory;
+  index_t slots;
+  index_t experts;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static scatter_arrays in(Memory& memory, index_t slots,
-                                                     index_t experts) {
-    scatter_arrays result{};
-    memory.take(result.count, slots);
-    memory.take(result.expert, slots);
-    memory.take(result.sum, experts);
-    return result;
-  }
+  std::int64_t* count = memory.take(slots);
+  std::int32_t* expert = memory.take(slots);
+  std::int64_t* sum = memory.take(experts);
 };
 
 /// Body of `scatter_to_logical`. Problem = layer.
@@ -234,7 +222,7 @@ struct scatter_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const slots = physical_counts.extent(1);
     index_t const experts = logical.extent(1);
-    scatter_arrays const arrays = scatter_arrays::in(memory, slots, experts);
+    scatter_arrays const arrays{memory, slots, experts};
     std::int64_t* const count = arrays.count;
     std::int32_t* const expert = arrays.expert;
     std::int64_t* const sum = arrays.sum;

@@ -27,18 +27,6 @@ PLIMSOLL_HD double mean_of_row(Team& team, index_t n, F load, double total) {
              : static_cast<double>(load(0));
 }
 
-/// Scratch of bodies that keep a number per step.
-struct step_values {
-  double* of_step;  ///< `[steps]`
-
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static step_values in(Memory& memory, index_t steps) {
-    step_values result{};
-    memory.take(result.of_step, steps);
-    return result;
-  }
-};
-
 /// Body of `measure`. Problem = row.
 template <class Loads>
 struct metrics_body {
@@ -106,7 +94,7 @@ struct correlation_body {
   tensor_ref<double> out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<step_values>(loads.extent(0));
+    return scratch_bytes_of<double>(loads.extent(0));
   }
 
   template <class Team>
@@ -115,7 +103,7 @@ struct correlation_body {
     index_t const steps = loads.extent(0);
     index_t const layer = problem / experts;
     index_t const e = problem % experts;
-    double* const mine = step_values::in(memory, steps).of_step;  // load - mean
+    double* const mine = memory.take<double>(steps);  // load - mean
     course const own = course_of(layer, e);
     team.for_each(steps, [=, this](index_t t) { mine[t] = deviation(own, t, layer, e); });
     // Every sum runs over the steps in order, so that the matrix is symmetric to the bit.
@@ -184,7 +172,7 @@ struct classes_body {
   matrix_ref<expert_use> out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<step_values>(loads.extent(0));
+    return scratch_bytes_of<double>(loads.extent(0));
   }
 
   template <class Team>
@@ -192,7 +180,7 @@ struct classes_body {
     index_t const experts = loads.extent(2);
     index_t const steps = loads.extent(0);
     // Mean load of the experts in each step.
-    double* const fair = step_values::in(memory, steps).of_step;
+    double* const fair = memory.take<double>(steps);
     for (index_t t = 0; t < steps; ++t) {
       auto const load = [=, this](index_t e) { return static_cast<double>(loads(t, layer, e)); };
       double const mean = mean_of_row(team, experts, load, team.sum_ordered(experts, load));

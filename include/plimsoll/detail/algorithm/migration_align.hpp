@@ -38,24 +38,15 @@ struct assignment_outcome {
 
 /// Scratch of an assignment of `n` rows to `n` columns.
 struct assignment_arrays {
-  std::int64_t* price;     ///< dual variable of each column, at most 0
-  std::int64_t* distance;  ///< length of the shortest path to each column
-  std::int32_t* row_of;    ///< row of each column; -1: none yet
-  std::int32_t* column_of;
-  std::int32_t* previous;  ///< row before each column on its path
-  std::uint8_t* scanned;   ///< 1 for columns whose row has been scanned
+  scratch_ref memory;
+  index_t n;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static assignment_arrays in(Memory& memory, index_t n) {
-    assignment_arrays result{};
-    memory.take(result.price, n);
-    memory.take(result.distance, n);
-    memory.take(result.row_of, n);
-    memory.take(result.column_of, n);
-    memory.take(result.previous, n);
-    memory.take(result.scanned, n);
-    return result;
-  }
+  std::int64_t* price = memory.take(n);     ///< dual variable of each column, at most 0
+  std::int64_t* distance = memory.take(n);  ///< length of the shortest path to each column
+  std::int32_t* row_of = memory.take(n);    ///< row of each column; -1: none yet
+  std::int32_t* column_of = memory.take(n);
+  std::int32_t* previous = memory.take(n);  ///< row before each column on its path
+  std::uint8_t* scanned = memory.take(n);   ///< 1 for columns whose row has been scanned
 };
 
 /// Assigns every row to a column of its own with the largest sum of weights; a negative weight
@@ -218,23 +209,15 @@ struct interchange_body {
 
 /// Slots of two placements in one layer, listed by expert.
 struct migration_lists {
-  std::int32_t* rank_of;  ///< `[slots]`
-  slot_lists before;
-  slot_lists after;
-  std::uint64_t* keys;  ///< `[slots]` of the sorts
-  std::byte* sorting;
+  scratch_ref memory;
+  index_t experts;
+  index_t slots;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static migration_lists in(Memory& memory, index_t experts,
-                                                      index_t slots) {
-    migration_lists result{};
-    memory.take(result.rank_of, slots);
-    result.before = slot_lists::in(memory, experts, slots);
-    result.after = slot_lists::in(memory, experts, slots);
-    memory.take(result.keys, slots);
-    memory.take(result.sorting, sort_bytes<block<128>, std::uint64_t>(slots));
-    return result;
-  }
+  std::int32_t* rank_of = memory.take(slots);
+  slot_lists before = slot_lists::in(memory, experts, slots);
+  slot_lists after = slot_lists::in(memory, experts, slots);
+  std::uint64_t* keys = memory.take(slots);  ///< of the sorts
+  std::byte* sorting = memory.take(sort_bytes<block<128>, std::uint64_t>(slots));
 
   template <class Team>
   PLIMSOLL_HD void fill(Team& team, migration_pair const& pair, index_t layer) const {
@@ -258,7 +241,7 @@ struct overlap_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    auto const a = migration_lists::in(memory, pair.experts(), pair.slots());
+    migration_lists const a{memory, pair.experts(), pair.slots()};
     problem_report const outcome =
         pair.refuse(team, layer, a.rank_of, a.before.first, a.after.first);
     team.single([=, this] { reports[layer] = outcome; });
@@ -336,7 +319,7 @@ struct rank_assignment_body {
     assignment_outcome result{forbidden_pair, forbidden_pair, 0};
     if (are_alike(team, weights, first, n, first_label,
                   where.first_rank(label_node + 1) - first_label)) {
-      auto const a = assignment_arrays::in(memory, n);
+      assignment_arrays const a{memory, n};
       result = solve_assignment(team, n, weight, weight, a);
       team.for_each(n, [=, this](index_t r) {
         out.rank_labels(group, first + r, label_node) =
@@ -381,7 +364,7 @@ struct node_assignment_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t group) const {
-    auto const a = assignment_arrays::in(memory, where.nodes);
+    assignment_arrays const a{memory, where.nodes};
     assignment_outcome result = solve_assignment(
         team, where.nodes,
         [=, this](index_t n, index_t label) { return out.node_weights(group, n, label); },
@@ -398,24 +381,16 @@ struct node_assignment_body {
 
 /// Working memory of `slot_alignment_body`, without the lists.
 struct slot_alignment_arrays {
-  std::int32_t* expert;      ///< `[slots]`: the new placement, whose array may be the output
-  std::int32_t* kept;        ///< `[slots]`: slot in which an expert stays; -1: it does not
-  std::int32_t* is_open;     ///< `[slots]`: 1 for slots of ranks in which no expert stays
-  std::int32_t* arrivals;    ///< `[slots]`: slots before this one whose expert does not stay
-  std::int32_t* open;        ///< `[slots]`: open slots before this one
-  std::int32_t* open_slots;  ///< `[slots]`, rising
+  scratch_ref memory;
+  index_t slots;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static slot_alignment_arrays in(Memory& memory, index_t slots) {
-    slot_alignment_arrays result{};
-    memory.take(result.expert, slots);
-    memory.take(result.kept, slots);
-    memory.take(result.is_open, slots);
-    memory.take(result.arrivals, slots);
-    memory.take(result.open, slots);
-    memory.take(result.open_slots, slots);
-    return result;
-  }
+  std::int32_t* expert = memory.take(slots);   ///< the new placement, whose array may be the output
+  std::int32_t* kept = memory.take(slots);     ///< slot in which an expert stays; -1: it does not
+  std::int32_t* is_open = memory.take(slots);  ///< 1 for slots of ranks in which no expert stays
+  /// Slots before this one whose expert does not stay.
+  std::int32_t* arrivals = memory.take(slots);
+  std::int32_t* open = memory.take(slots);        ///< open slots before this one
+  std::int32_t* open_slots = memory.take(slots);  ///< rising
 };
 
 /// Gives ranks their labels and experts that stay on a rank their slots; counts what changes. In
@@ -438,8 +413,8 @@ struct slot_alignment_body {
     if (reports[layer].refused) {
       return;
     }
-    auto const lists = migration_lists::in(memory, pair.experts(), pair.slots());
-    auto const a = slot_alignment_arrays::in(memory, pair.slots());
+    migration_lists const lists{memory, pair.experts(), pair.slots()};
+    slot_alignment_arrays const a{memory, pair.slots()};
     pair.find_ranks(team, layer, lists.rank_of);
     lists.fill(team, pair, layer);
     index_t const moves = keep_slots(team, lists, a, layer);

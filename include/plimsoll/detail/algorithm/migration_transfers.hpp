@@ -47,10 +47,9 @@ struct slots_by_expert {
   std::uint64_t* keys;   ///< `[slots]`
   std::int32_t* begins;  ///< `[experts + 1]`
 
-  template <class Memory>
-  PLIMSOLL_HD void take(Memory& memory, index_t slots, index_t experts) {
-    memory.take(keys, slots);
-    memory.take(begins, experts + 1);
+  [[nodiscard]] PLIMSOLL_HD static slots_by_expert in(scratch& memory, index_t slots,
+                                                      index_t experts) {
+    return {memory.take<std::uint64_t>(slots), memory.take<std::int32_t>(experts + 1)};
   }
   /// Returns the first position of an expert whose slot is at least `slot`, or the end of its
   /// positions.
@@ -73,72 +72,49 @@ struct slots_by_expert {
 /// The working memory of `transfers_body`. Arrays of slots are of destination slots where nothing
 /// else is said.
 struct transfer_arrays {
-  std::int32_t* rank_of;      ///< `[slots]`
-  std::int32_t* from_copies;  ///< `[experts]`
-  std::int32_t* to_copies;    ///< `[experts]`
-  slots_by_expert before;     ///< of live ranks in `from`
-  slots_by_expert after;      ///< of live ranks in `to`
-  std::uint64_t* flow_keys;   ///< `[slots]`: pair of ranks and slot of each arrival, rising
-  std::byte* sort_storage;    ///< of the keys
-  slot_change* change;        ///< `[slots]`
-  std::int32_t* source;       ///< `[slots]`: source slot; of an arrival, at first the source rank
-  std::int32_t* first;        ///< `[slots]`: positions of an arrival's candidates in `before`
-  std::int32_t* last;         ///< `[slots]`: end of those
-  std::int32_t* arrivals;     ///< `[slots]`: slots that another rank sends to, rising
-  std::int32_t* position;     ///< `[slots]`: scans
-  std::int32_t* next;         ///< `[slots]`: the next arrival of the same source rank
-  std::int32_t* flow_ends;    ///< `[2 * slots]`: the ends of each flow's edge, all first ends first
-  std::int32_t* flow_color;   ///< `[slots]`: of each flow
-  std::int32_t* round;        ///< `[slots]`
-  std::int32_t* last_read;    ///< `[slots]`: last round that reads a slot's old expert; -1: none
-  std::int32_t* staging;      ///< `[slots]`
-  std::int32_t* busy;    ///< `[slots]`: last round of a rank's staging slots, from its first slot
-  std::int32_t* sends;   ///< `[ranks]`: arrivals that a rank sends
-  std::int32_t* head;    ///< `[ranks]`: the first of them
-  std::int32_t* queue;   ///< `[ranks]`: ranks reached by a search
-  std::int32_t* via;     ///< `[ranks]`: the arrival by which it reached a rank; -1: none
-  std::int32_t* degree;  ///< `[vertices]`
-  std::int32_t* color_count;  ///< `[columns]`: flows of each color
-  std::int32_t* color_round;  ///< `[columns]`
-  edge_coloring flows;
+  scratch_ref memory;
+  index_t slots;
+  index_t experts;
+  index_t ranks;
+  index_t vertices;
+  index_t columns = minimum{}(ranks, slots + 1);  ///< a vertex has at most one edge fewer
 
-  template <class Memory>
-  PLIMSOLL_HD static transfer_arrays in(Memory& memory, index_t slots, index_t experts,
-                                        index_t ranks, index_t vertices) {
-    index_t const columns = minimum{}(ranks, slots + 1);  // a vertex has at most one edge fewer
-    transfer_arrays result{};
-    memory.take(result.rank_of, slots);
-    memory.take(result.from_copies, experts);
-    memory.take(result.to_copies, experts);
-    result.before.take(memory, slots, experts);
-    result.after.take(memory, slots, experts);
-    memory.take(result.flow_keys, slots);
-    memory.take(result.sort_storage, sort_bytes<block<128>, std::uint64_t>(slots));
-    memory.take(result.change, slots);
-    memory.take(result.source, slots);
-    memory.take(result.first, slots);
-    memory.take(result.last, slots);
-    memory.take(result.arrivals, slots);
-    memory.take(result.position, slots);
-    memory.take(result.next, slots);
-    memory.take(result.flow_ends, 2 * slots);
-    memory.take(result.flow_color, slots);
-    memory.take(result.round, slots);
-    memory.take(result.last_read, slots);
-    memory.take(result.staging, slots);
-    memory.take(result.busy, slots);
-    memory.take(result.sends, ranks);
-    memory.take(result.head, ranks);
-    memory.take(result.queue, ranks);
-    memory.take(result.via, ranks);
-    memory.take(result.degree, vertices);
-    memory.take(result.color_count, columns);
-    memory.take(result.color_round, columns);
-    memory.take(result.flows.neighbors, vertices * columns);
-    memory.take(result.flows.fan, columns);
-    memory.take(result.flows.fan_colors, columns);
-    return result;
-  }
+  std::int32_t* rank_of = memory.take(slots);
+  std::int32_t* from_copies = memory.take(experts);
+  std::int32_t* to_copies = memory.take(experts);
+  // Slots of live ranks in `from` and in `to`.
+  slots_by_expert before = slots_by_expert::in(memory, slots, experts);
+  slots_by_expert after = slots_by_expert::in(memory, slots, experts);
+  /// Pair of ranks and slot of each arrival, rising.
+  std::uint64_t* flow_keys = memory.take(slots);
+  /// Of the keys.
+  std::byte* sort_storage = memory.take(sort_bytes<block<128>, std::uint64_t>(slots));
+  slot_change* change = memory.take(slots);
+  /// Source slot; of an arrival, at first the source rank.
+  std::int32_t* source = memory.take(slots);
+  std::int32_t* first = memory.take(slots);  ///< positions of an arrival's candidates in `before`
+  std::int32_t* last = memory.take(slots);   ///< end of those
+  std::int32_t* arrivals = memory.take(slots);  ///< slots that another rank sends to, rising
+  std::int32_t* position = memory.take(slots);  ///< scans
+  std::int32_t* next = memory.take(slots);      ///< the next arrival of the same source rank
+  /// The ends of each flow's edge, all first ends first.
+  std::int32_t* flow_ends = memory.take(2 * slots);
+  std::int32_t* flow_color = memory.take(slots);  ///< of each flow
+  std::int32_t* round = memory.take(slots);
+  /// Last round that reads a slot's old expert; -1: none.
+  std::int32_t* last_read = memory.take(slots);
+  std::int32_t* staging = memory.take(slots);
+  /// Last round of a rank's staging slots, from its first slot.
+  std::int32_t* busy = memory.take(slots);
+  std::int32_t* sends = memory.take(ranks);  ///< arrivals that a rank sends
+  std::int32_t* head = memory.take(ranks);   ///< the first of them
+  std::int32_t* queue = memory.take(ranks);  ///< ranks reached by a search
+  std::int32_t* via = memory.take(ranks);    ///< the arrival by which it reached a rank; -1: none
+  std::int32_t* degree = memory.take(vertices);
+  std::int32_t* color_count = memory.take(columns);  ///< flows of each color
+  std::int32_t* color_round = memory.take(columns);
+  edge_coloring flows{memory.take(vertices * columns), memory.take(columns), memory.take(columns),
+                      0};
 };
 
 /// Body of `transfers`. Problem = layer. Slots without a transfer get one whose destination is -1.
@@ -158,8 +134,7 @@ struct transfers_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    auto const a =
-        transfer_arrays::in(memory, pair.slots(), pair.experts(), pair.ranks(), vertices());
+    transfer_arrays const a{memory, pair.slots(), pair.experts(), pair.ranks(), vertices()};
     problem_report const outcome = pair.refuse(team, layer, a.rank_of, a.from_copies, a.to_copies);
     layer_transfers found;
     if (!outcome.refused) {

@@ -61,8 +61,7 @@ struct move_path_arrays {
 
   PLIMSOLL_HD static constexpr index_t words(index_t ranks) { return (ranks + 63) / 64; }
 
-  template <class Memory>
-  PLIMSOLL_HD static move_path_arrays in(Memory& memory, index_t experts, index_t ranks,
+  PLIMSOLL_HD static move_path_arrays in(scratch& memory, index_t experts, index_t ranks,
                                          index_t slots) {
     move_path_arrays result{};
     memory.take(result.map, slots);
@@ -768,16 +767,11 @@ struct priced_refinement_body {
   problem_report* reports;
 
   struct arrays {
-    path_change* changes;  ///< `[2 * slots]`
-    path_point* points;    ///< `[slots + 1]`
+    scratch_ref memory;
+    index_t slots;
 
-    template <class Memory>
-    PLIMSOLL_HD static arrays in(Memory& memory, index_t slots) {
-      arrays result{};
-      memory.take(result.changes, 2 * slots);
-      memory.take(result.points, slots + 1);
-      return result;
-    }
+    path_change* changes = memory.take(2 * slots);
+    path_point* points = memory.take(slots + 1);
   };
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -795,7 +789,7 @@ struct priced_refinement_body {
     index_t const experts = loads.extent(1);
     index_t const slots = where.ranges.slots;
     auto const of = refinement_arrays::in(memory, experts, where.ranks(), slots);
-    auto const path = arrays::in(memory, slots);
+    arrays const path{memory, slots};
     auto const map = row_of(physical_to_logical, layer);
     load_scale const scale = read_loads(
         team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,

@@ -58,8 +58,7 @@ struct placement_arrays {
   std::int32_t* slot_begin;  ///< `[ranks]`
   std::int32_t* slot_end;    ///< `[ranks]`
 
-  template <class Memory>
-  PLIMSOLL_HD static placement_arrays in(Memory& memory, index_t experts, index_t ranks) {
+  PLIMSOLL_HD static placement_arrays in(scratch& memory, index_t experts, index_t ranks) {
     placement_arrays result{};
     memory.take(result.load, experts);
     memory.take(result.slot_begin, ranks);
@@ -195,8 +194,7 @@ struct group_placement_arrays {
   std::int32_t* held;     ///< `[nodes + 1]` slots of each node, later the groups of earlier nodes
   std::int32_t* map;      ///< `[places]` group in each place
 
-  template <class Memory>
-  PLIMSOLL_HD static group_placement_arrays in(Memory& memory, index_t experts, index_t groups,
+  PLIMSOLL_HD static group_placement_arrays in(scratch& memory, index_t experts, index_t groups,
                                                index_t nodes, index_t places) {
     group_placement_arrays result{};
     memory.take(result.of_expert, experts);

@@ -93,16 +93,12 @@ struct slot_source {
 
 /// Scratch of input forms that list every expert's slots: the lists in CSR form.
 struct listed_slots {
-  index_t* begin;      ///< `[experts + 1]`
-  std::int32_t* line;  ///< `[slots + 1]`
+  scratch_ref memory;
+  index_t experts;
+  index_t slots;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static listed_slots in(Memory& memory, index_t experts, index_t slots) {
-    listed_slots result{};
-    memory.take(result.begin, experts + 1);
-    memory.take(result.line, slots + 1);
-    return result;
-  }
+  index_t* begin = memory.take(experts + 1);
+  std::int32_t* line = memory.take(slots + 1);
 };
 
 /// Writes to `owner` the expert of every slot, from lists of every expert's slots. The entries of
@@ -163,7 +159,7 @@ struct replica_source {
   template <class Team>
   PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
                                   std::int32_t* owner) const {
-    auto const of = listed_slots::in(memory, experts, slots());
+    listed_slots const of{memory, experts, slots()};
     index_t* const begin = of.begin;
     team.for_each(experts + 1, [=, this](index_t e) { begin[e] = offsets(layer, e); });
     index_t const falling = first_where(team, experts + 1, [=, this](index_t e) {
@@ -192,7 +188,7 @@ struct padded_source {
   PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
                                   std::int32_t* owner) const {
     index_t const experts = lists.extent(1);
-    auto const of = listed_slots::in(memory, experts, slot_count);
+    listed_slots const of{memory, experts, slot_count};
     problem_report const bad_row = line_up(team, lists, layer, fault_kind::replica_gap, of.begin);
     if (bad_row.refused) {
       return bad_row;
@@ -212,12 +208,8 @@ struct link_window {
   std::int32_t* next;     ///< `[size]`
   std::int32_t* heading;  ///< `[size]`: expert whose list begins with the slot; -1: none does
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static link_window in(Memory& memory) {
-    link_window result{};
-    memory.take(result.next, size);
-    memory.take(result.heading, size);
-    return result;
+  [[nodiscard]] PLIMSOLL_HD static link_window in(scratch& memory) {
+    return {memory.take<std::int32_t>(size), memory.take<std::int32_t>(size)};
   }
 };
 
@@ -229,15 +221,10 @@ struct linked_slots {
   link_window window;
 
   /// Takes the arrays of experts. `next` is an array of the caller's.
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static linked_slots in(Memory& memory, index_t experts,
+  [[nodiscard]] PLIMSOLL_HD static linked_slots in(scratch& memory, index_t experts,
                                                    std::int32_t* next = nullptr) {
-    linked_slots result{};
-    memory.take(result.first, experts);
-    memory.take(result.copies, experts + 1);
-    result.next = next;
-    result.window = link_window::in(memory);
-    return result;
+    return {memory.take<std::int32_t>(experts), memory.take<std::int32_t>(experts + 1), next,
+            link_window::in(memory)};
   }
   PLIMSOLL_HD static std::size_t scratch_bytes(index_t experts) {
     return bytes_taken_by<linked_slots>(experts);

@@ -34,45 +34,31 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// Every walk stays within a connected component, so components can be rounded in parallel: the
 /// result of a component does not depend on the others if its ranks start walks in rising order.
 struct split_rounding {
-  index_t ranks;
+  scratch_ref memory;
   index_t experts;
-  int bits;                    ///< fraction bits of a share
-  std::int64_t token;          ///< 2^bits
-  std::int64_t* share;         ///< `[slots]`, in units of 2^-bits
-  std::int32_t* expert;        ///< `[slots]`: -1 for an empty slot or one of no rank
-  std::int32_t* rank;          ///< `[slots]`: -1 for a slot of no rank
-  std::int32_t* next;          ///< `[slots]`: another slot of the expert, -1 after the last
-  std::int32_t* expert_first;  ///< `[experts]`: a slot; earlier ones of the expert are whole
-  std::int32_t* expert_at;     ///< `[experts]`: the latest position on a walk
-  std::int32_t* rank_first;    ///< `[ranks]`: a slot; earlier ones of the rank are whole
-  std::int32_t* rank_end;      ///< `[ranks]`
-  std::int32_t* rank_at;       ///< `[ranks]`: the latest position on a walk
-  std::uint32_t* open;         ///< `[ranks]`: a bit for each slot from `rank_first` on: 1: fraction
-  std::int32_t* walk;          ///< the slots of a walk from a rank to an expert, to a rank, ...
-  std::uint64_t* members;      ///< `[ranks]`: component << 32 | rank; not used by a serial team
-  std::byte* sort_storage;     ///< of `members`, and for sorting slots
+  index_t ranks;
+  index_t slots;
+  index_t sort_room;
+  int bits = 0;            ///< fraction bits of a share
+  std::int64_t token = 0;  ///< 2^bits
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static split_rounding in(Memory& memory, index_t experts, index_t ranks,
-                                                     index_t slots, index_t sort_room) {
-    split_rounding result{};
-    result.ranks = ranks;
-    result.experts = experts;
-    memory.take(result.share, slots);
-    memory.take(result.expert, slots);
-    memory.take(result.rank, slots);
-    memory.take(result.next, slots);
-    memory.take(result.expert_first, experts);
-    memory.take(result.expert_at, experts);
-    memory.take(result.rank_first, ranks);
-    memory.take(result.rank_end, ranks);
-    memory.take(result.rank_at, ranks);
-    memory.take(result.open, ranks);
-    memory.take(result.walk, walk_limit(ranks));
-    memory.take(result.members, ranks);
-    memory.take(result.sort_storage, sort_room);
-    return result;
-  }
+  std::int64_t* share = memory.take(slots);   ///< in units of 2^-bits
+  std::int32_t* expert = memory.take(slots);  ///< -1 for an empty slot or one of no rank
+  std::int32_t* rank = memory.take(slots);    ///< -1 for a slot of no rank
+  std::int32_t* next = memory.take(slots);    ///< another slot of the expert, -1 after the last
+  /// A slot; earlier ones of the expert are whole.
+  std::int32_t* expert_first = memory.take(experts);
+  std::int32_t* expert_at = memory.take(experts);  ///< the latest position on a walk
+  std::int32_t* rank_first = memory.take(ranks);   ///< a slot; earlier ones of the rank are whole
+  std::int32_t* rank_end = memory.take(ranks);
+  std::int32_t* rank_at = memory.take(ranks);  ///< the latest position on a walk
+  /// A bit for each slot from `rank_first` on: 1: fraction.
+  std::uint32_t* open = memory.take(ranks);
+  /// The slots of a walk from a rank to an expert, to a rank, ...
+  std::int32_t* walk = memory.take(walk_limit(ranks));
+  /// Component << 32 | rank; not used by a serial team.
+  std::uint64_t* members = memory.take(ranks);
+  std::byte* sort_storage = memory.take(sort_room);  ///< of `members`, and for sorting slots
 
   /// A walk reaches each rank of its component once and leaves it once.
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t walk_limit(index_t ranks) { return 2 * ranks; }
@@ -326,8 +312,7 @@ struct quota_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    split_rounding s =
-        split_rounding::in(memory, loads.extent(1), ranges.ranks, ranges.slots, sort_room());
+    split_rounding s{memory, loads.extent(1), ranges.ranks, ranges.slots, sort_room()};
     if (fault const refused = prepare(team, layer, s)) {
       refuse(team, layer, refused);
       return;
@@ -518,8 +503,7 @@ struct source_quotas_body {
   bool listing;
 
   /// Takes the arrays that both launches share, and leaves the rest empty.
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static source_quotas_body in(Memory& memory, index_t experts,
+  [[nodiscard]] PLIMSOLL_HD static source_quotas_body in(scratch& memory, index_t experts,
                                                          index_t slots) {
     source_quotas_body result{};
     result.lists = slot_lists::in(memory, experts, slots);
@@ -609,9 +593,8 @@ struct dispatch_body {
   phase now;
 
   /// Takes the arrays that the launches share, except for `lists`, and leaves the rest empty.
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static dispatch_body in(Memory& memory, index_t copies, index_t experts,
-                                                    index_t slots) {
+  [[nodiscard]] PLIMSOLL_HD static dispatch_body in(scratch& memory, index_t copies,
+                                                    index_t experts, index_t slots) {
     dispatch_body result{};
     memory.take(result.before, slots);
     memory.take(result.total, experts);

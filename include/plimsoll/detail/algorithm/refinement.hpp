@@ -34,8 +34,7 @@ struct refiner_arrays {
   std::uint64_t* takers;    ///< `[experts]`
   std::byte* sort_storage;  ///< for `donors` and `takers`
 
-  template <class Memory>
-  PLIMSOLL_HD static refiner_arrays in(Memory& memory, index_t experts, index_t ranks,
+  PLIMSOLL_HD static refiner_arrays in(scratch& memory, index_t experts, index_t ranks,
                                        index_t slots) {
     refiner_arrays result{};
     memory.take(result.weight, slots);
@@ -445,8 +444,7 @@ struct refinement_arrays {
   std::int32_t* slot_begin;  ///< `[ranks]`
   std::int32_t* slot_end;    ///< `[ranks]`
 
-  template <class Memory>
-  PLIMSOLL_HD static refinement_arrays in(Memory& memory, index_t experts, index_t ranks,
+  PLIMSOLL_HD static refinement_arrays in(scratch& memory, index_t experts, index_t ranks,
                                           index_t slots) {
     refinement_arrays result{};
     memory.take(result.load, experts);

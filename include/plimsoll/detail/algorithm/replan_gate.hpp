@@ -47,20 +47,14 @@ struct replan_gate_body {
   problem_report* reports;  ///< `[steps, layers]`
 
   struct arrays {
-    fixed_load* part;  ///< `[experts]`: load of one copy
-    double* tokens;    ///< `[ranks]`
-    double* seconds;   ///< `[ranks]`
-    double* least;     ///< `[ranks]`: seconds under perfect balance
+    scratch_ref memory;
+    index_t experts;
+    index_t ranks;
 
-    template <class Memory>
-    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, index_t experts, index_t ranks) {
-      arrays result{};
-      memory.take(result.part, experts);
-      memory.take(result.tokens, ranks);
-      memory.take(result.seconds, ranks);
-      memory.take(result.least, ranks);
-      return result;
-    }
+    fixed_load* part = memory.take(experts);  ///< load of one copy
+    double* tokens = memory.take(ranks);
+    double* seconds = memory.take(ranks);
+    double* least = memory.take(ranks);  ///< seconds under perfect balance
   };
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -82,7 +76,7 @@ struct replan_gate_body {
       team.single([=, this] { reports[problem] = outcome; });
       return;
     }
-    arrays const at = arrays::in(memory, experts, ranks);
+    arrays const at{memory, experts, ranks};
     team.for_each(experts, [=, this](index_t e) {
       at.part[e] = share(to_fixed(loads(step, layer, e), scale.shift), replica_count(layer, e));
     });

@@ -80,21 +80,18 @@ struct lanes<8> {
 
 /// Scratch of a tile of steps. Rows of `load` have `pitch` elements.
 struct replay_arrays {
-  double* load;         ///< `[experts, pitch]`
-  double* mean;         ///< `[steps]`: mean load of the live ranks; -1 marks a refused step
-  double* ratio;        ///< `[plans, steps]`: balancedness
-  std::int32_t* begin;  ///< `[plans, ranks + 1]`: first slot of each rank
+  scratch_ref memory;
+  index_t experts;
+  index_t pitch;
+  index_t plans;
+  index_t ranks;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static replay_arrays in(Memory& memory, index_t experts, index_t pitch,
-                                                    index_t plans, index_t ranks) {
-    replay_arrays result{};
-    memory.take(result.load, experts * pitch);
-    memory.take(result.mean, replay_steps);
-    memory.take(result.ratio, plans * replay_steps);
-    memory.take(result.begin, plans * (ranks + 1));
-    return result;
-  }
+  double* load = memory.take(experts * pitch);  ///< `[experts, pitch]`
+  /// `[steps]`: mean load of the live ranks; -1 marks a refused step.
+  double* mean = memory.take(replay_steps);
+  double* ratio = memory.take(plans * replay_steps);  ///< `[plans, steps]`: balancedness
+  /// `[plans, ranks + 1]`: first slot of each rank.
+  std::int32_t* begin = memory.take(plans * (ranks + 1));
 };
 
 /// Body that sums balancedness. Problem = layer and tile of steps. Row `plan * layers + layer` of
@@ -127,7 +124,7 @@ struct replay_body {
     index_t const first = tile * replay_steps;
     index_t const steps = minimum{}(replay_steps, loads.extent(0) - first);
     index_t const ends = ranges.ranks + 1;
-    auto const arrays = replay_arrays::in(memory, experts, pitch<Team>, plans, ranges.ranks);
+    replay_arrays const arrays{memory, experts, pitch<Team>, plans, ranges.ranks};
     auto* const load = arrays.load;
     auto* const begin = arrays.begin;
 

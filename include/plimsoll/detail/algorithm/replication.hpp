@@ -88,23 +88,14 @@ struct sharing_limit {
 
 /// The working memory of `replication_body`.
 struct replication_arrays {
-  fixed_load* load;      ///< `[experts]`
-  std::uint64_t* keys;   ///< `[experts]`
-  std::int32_t* copies;  ///< `[experts]`
-  std::int32_t* slack;   ///< `[experts + 1]`, with required anti-affinity
+  scratch_ref memory;
+  index_t experts;
+  bool is_apart;
 
-  template <class Memory>
-  PLIMSOLL_HD static replication_arrays in(Memory& memory, index_t experts,
-                                           anti_affinity_rule const& rule) {
-    replication_arrays result{};
-    memory.take(result.load, experts);
-    memory.take(result.keys, experts);
-    memory.take(result.copies, experts);
-    if (rule.required) {
-      memory.take(result.slack, experts + 1);
-    }
-    return result;
-  }
+  fixed_load* load = memory.take(experts);
+  std::uint64_t* keys = memory.take(experts);
+  std::int32_t* copies = memory.take(experts);
+  std::int32_t* slack = memory.take_if(is_apart, experts + 1);  ///< with required anti-affinity
 };
 
 /// Body of `replicate`. Problem = layer. Without a topology the layer has `slots` slots; with one
@@ -124,14 +115,14 @@ struct replication_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<replication_arrays>(loads.extent(1), rule);
+    return bytes_taken_by<replication_arrays>(loads.extent(1), rule.required);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(1);
     problem_report* const report = reports + layer;
-    auto const arrays = replication_arrays::in(memory, experts, rule);
+    replication_arrays const arrays{memory, experts, rule.required};
     auto* const load = arrays.load;
     auto* const copies = arrays.copies;
     load_scale const scale = read_loads(

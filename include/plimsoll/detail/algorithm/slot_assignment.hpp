@@ -44,18 +44,12 @@ enum class running_total : std::uint8_t { lower, upper, none };
 /// The working memory of `slot_assignment_body`. It has one element more than ranks, for the end of
 /// the last rank.
 struct slot_assignment_arrays {
-  running_total* totals;      ///< `[ranks + 1]`
-  std::int32_t* live_before;  ///< `[ranks + 1]`
-  std::int32_t* tied_before;  ///< `[ranks + 1]`
+  scratch_ref memory;
+  index_t ranks;
 
-  template <class Memory>
-  PLIMSOLL_HD static slot_assignment_arrays in(Memory& memory, index_t ranks) {
-    slot_assignment_arrays result{};
-    memory.take(result.totals, ranks + 1);
-    memory.take(result.live_before, ranks + 1);
-    memory.take(result.tied_before, ranks + 1);
-    return result;
-  }
+  running_total* totals = memory.take(ranks + 1);
+  std::int32_t* live_before = memory.take(ranks + 1);
+  std::int32_t* tied_before = memory.take(ranks + 1);
 };
 
 /// Problem = `layers` consecutive rows.
@@ -80,7 +74,7 @@ struct slot_assignment_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    auto const arrays = slot_assignment_arrays::in(memory, ranks);
+    slot_assignment_arrays const arrays{memory, ranks};
     auto* const totals = arrays.totals;
     auto* const live_before = arrays.live_before;
     auto* const tied_before = arrays.tied_before;

@@ -62,8 +62,7 @@ struct split_graph {
   /// negative except for the first copy, which also takes the remainder.
   std::int32_t* slot_copies;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static split_graph in(Memory& memory, index_t experts, index_t ranks,
+  [[nodiscard]] PLIMSOLL_HD static split_graph in(scratch& memory, index_t experts, index_t ranks,
                                                   index_t slots, index_t layers) {
     split_graph g{};
     g.experts = experts;
@@ -236,7 +235,7 @@ struct split_graph_body {
     if (outcome.refused) {
       return;
     }
-    arrays s = arrays::in(memory, graph, lists.first == nullptr);
+    arrays s{memory, graph, lists.first == nullptr};
     if (lists.first != nullptr) {
       s.lists = lists.of_layer(layer);
     }
@@ -257,39 +256,23 @@ struct split_graph_body {
 
  private:
   struct arrays {
-    slot_lists lists;
-    std::int32_t* rank_of;   ///< `[slots]`: the live rank of a slot, or -1
-    std::int32_t* position;  ///< `[slots]` or `[experts]`: results of scans
-    std::int32_t* targets;   ///< `[experts]`
-    std::int32_t* number;    ///< `[experts]`: of replicated ones, rising
-    std::int32_t* place;     ///< `[experts]`: of replicated ones: position by color
-    std::int32_t* expert;    ///< `[most_replicated]`, rising
-    std::int32_t* color;     ///< `[most_replicated]`
-    std::int32_t* of_rank;   ///< `[ranks]`
-    std::uint64_t* used;     ///< `[ranks]`
-    std::uint64_t* keys;     ///< `[slots]`
-    std::byte* sort_storage;
+    scratch_ref memory;
+    split_graph const& of;
+    bool has_lists;
 
-    template <class Memory>
-    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, split_graph const& g,
-                                               bool with_lists) {
-      arrays s{};
-      if (with_lists) {
-        s.lists = slot_lists::in(memory, g.experts, g.slots);
-      }
-      memory.take(s.rank_of, g.slots);
-      memory.take(s.position, maximum{}(g.slots, g.experts));
-      memory.take(s.targets, g.experts);
-      memory.take(s.number, g.experts);
-      memory.take(s.place, g.experts);
-      memory.take(s.expert, g.most_replicated());
-      memory.take(s.color, g.most_replicated());
-      memory.take(s.of_rank, g.ranks);
-      memory.take(s.used, g.ranks);
-      memory.take(s.keys, g.slots);
-      memory.take(s.sort_storage, sort_bytes<device_team, std::uint64_t>(g.slots));
-      return s;
-    }
+    slot_lists lists = has_lists ? slot_lists::in(memory, of.experts, of.slots) : slot_lists{};
+    std::int32_t* rank_of = memory.take(of.slots);  ///< the live rank of a slot, or -1
+    /// `[slots]` or `[experts]`: results of scans.
+    std::int32_t* position = memory.take(maximum{}(of.slots, of.experts));
+    std::int32_t* targets = memory.take(of.experts);
+    std::int32_t* number = memory.take(of.experts);  ///< of replicated ones, rising
+    std::int32_t* place = memory.take(of.experts);   ///< of replicated ones: position by color
+    std::int32_t* expert = memory.take(of.most_replicated());  ///< rising
+    std::int32_t* color = memory.take(of.most_replicated());
+    std::int32_t* of_rank = memory.take(of.ranks);
+    std::uint64_t* used = memory.take(of.ranks);
+    std::uint64_t* keys = memory.take(of.slots);
+    std::byte* sort_storage = memory.take(sort_bytes<device_team, std::uint64_t>(of.slots));
   };
 
   /// Refuses speeds, offsets and ids out of range, in this order.

@@ -27,29 +27,22 @@ struct no_listener {
 
 /// Scratch of one token.
 struct top_k_arrays {
+  scratch_ref memory;
+  index_t experts;
+  index_t groups;
+  index_t k;
+
+  std::uint32_t* keys = memory.take(chunks_of(experts) * chunk);  ///< `[chunks * chunk]`
+  std::uint32_t* highest = memory.take(chunks_of(experts));       ///< `[chunks]`
+  std::uint64_t* queued = memory.take(experts);
+  std::uint32_t* group_keys = memory.take(groups);
+  std::uint64_t* best = memory.take(k);
+
   /// Experts per chunk; a host keeps the largest key of every chunk.
   static constexpr index_t chunk = 16;
 
-  std::uint32_t* keys;        ///< `[chunks * chunk]`
-  std::uint32_t* highest;     ///< `[chunks]`
-  std::uint64_t* queued;      ///< `[experts]`
-  std::uint32_t* group_keys;  ///< `[groups]`
-  std::uint64_t* best;        ///< `[k]`
-
   [[nodiscard]] PLIMSOLL_HD static index_t chunks_of(index_t experts) {
     return (experts + chunk - 1) / chunk;
-  }
-
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static top_k_arrays in(Memory& memory, index_t experts, index_t groups,
-                                                   index_t k) {
-    top_k_arrays result{};
-    memory.take(result.keys, chunks_of(experts) * chunk);
-    memory.take(result.highest, chunks_of(experts));
-    memory.take(result.queued, experts);
-    memory.take(result.group_keys, groups);
-    memory.take(result.best, k);
-    return result;
   }
 };
 
@@ -92,7 +85,7 @@ struct top_k_body {
  private:
   template <class Team>
   PLIMSOLL_HD void route(Team& team, scratch memory, index_t token) const {
-    top_k_arrays const arrays = top_k_arrays::in(memory, experts(), options.groups, options.k);
+    top_k_arrays const arrays{memory, experts(), options.groups, options.k};
     std::uint64_t const* const best = arrays.best;
     softmax_row const row = softmax_of(team, token);
     fill(team, row, token, arrays.keys);

@@ -57,14 +57,11 @@ struct grouped_counts {
   }
 
   /// Takes memory for up to `items` items; the member `items` may be lowered afterwards.
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static grouped_counts in(Memory& memory, index_t items, index_t columns,
-                                                     bool adding) {
-    grouped_counts result{items, columns, adding, nullptr, nullptr};
+  [[nodiscard]] PLIMSOLL_HD static grouped_counts in(scratch& memory, index_t items,
+                                                     index_t columns, bool adding) {
     index_t const rows = minimum{}(maximum{}(groups_of(items), index_t{1}), most_groups);
-    memory.take(result.groups, columns * rows);
-    memory.take(result.counts, columns * tiles_of(items));
-    return result;
+    return {items, columns, adding, memory.take<std::int32_t>(columns * rows),
+            memory.take<std::int32_t>(columns * tiles_of(items))};
   }
 
   /// Counts an item; any problem may call it.

@@ -16,18 +16,12 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// Scratch of `number_items`.
 template <class DeviceTeam>
 struct item_arrays {
-  std::int32_t* column;  ///< `[match_tile]`
-  std::int32_t* rank;    ///< `[match_tile]`: items of the column before this one
-  std::byte* storage;    ///< of `match_ranks`
+  scratch_ref memory;
+  index_t columns;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static item_arrays in(Memory& memory, index_t columns) {
-    item_arrays result{};
-    memory.take(result.column, match_tile);
-    memory.take(result.rank, match_tile);
-    memory.take(result.storage, match_bytes<DeviceTeam>(columns));
-    return result;
-  }
+  std::int32_t* column = memory.take(match_tile);
+  std::int32_t* rank = memory.take(match_tile);  ///< items of the column before this one
+  std::byte* storage = memory.take(match_bytes<DeviceTeam>(columns));  ///< of `match_ranks`
 };
 
 /// Returns the bytes of scratch that `number_items` takes.
@@ -47,7 +41,7 @@ PLIMSOLL_HD void number_items(Team& team, scratch memory, index_t n, index_t col
       f(i, c, next[c]++);
     });
   } else {
-    auto const arrays = item_arrays<DeviceTeam>::in(memory, columns);
+    item_arrays<DeviceTeam> const arrays{memory, columns};
     std::int32_t* const column = arrays.column;
     std::int32_t* const rank = arrays.rank;
     team.match_ranks(

@@ -34,16 +34,11 @@ inline constexpr index_t radix_bins = index_t{1} << radix_bits;
 
 /// Scratch of `radix_select`.
 struct radix_arrays {
-  std::int32_t* counts;  ///< `[radix_bins]`: keys of each digit
-  std::int32_t* above;   ///< `[radix_bins]`: keys of higher digits, from the highest digit on
+  scratch_ref memory;
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static radix_arrays in(Memory& memory) {
-    radix_arrays result{};
-    memory.take(result.counts, radix_bins);
-    memory.take(result.above, radix_bins);
-    return result;
-  }
+  std::int32_t* counts = memory.take(radix_bins);  ///< keys of each digit
+  /// Keys of higher digits, from the highest digit on.
+  std::int32_t* above = memory.take(radix_bins);
 };
 
 /// Finds the threshold of the `wanted` largest of those of n keys for which eligible(i) is true;
@@ -51,7 +46,7 @@ struct radix_arrays {
 template <class Team, class KeyOf, class Eligible>
 PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, index_t wanted,
                                          int bits, KeyOf key_of, Eligible eligible) {
-  radix_arrays const arrays = radix_arrays::in(memory);
+  radix_arrays const arrays{memory};
   std::int32_t* const counts = arrays.counts;
   std::int32_t* const above = arrays.above;
   radix_threshold result{0, (bits + radix_bits - 1) / radix_bits * radix_bits, wanted, false};

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
@@ -20,13 +21,10 @@ struct slot_lists {
   std::int32_t* first;  ///< `[experts + 1]` into `slot`, or `[layers, experts + 1]`
   std::int32_t* slot;   ///< `[slots]`, or `[layers, slots]`
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static slot_lists in(Memory& memory, index_t experts, index_t slots,
+  [[nodiscard]] PLIMSOLL_HD static slot_lists in(scratch& memory, index_t experts, index_t slots,
                                                  index_t layers = 1) {
-    slot_lists result{experts, slots, nullptr, nullptr};
-    memory.take(result.first, layers * (experts + 1));
-    memory.take(result.slot, layers * slots);
-    return result;
+    return {experts, slots, memory.take<std::int32_t>(layers * (experts + 1)),
+            memory.take<std::int32_t>(layers * slots)};
   }
   [[nodiscard]] PLIMSOLL_HD slot_lists of_layer(index_t layer) const {
     return {experts, slots, first + layer * (experts + 1), slot + layer * slots};

@@ -54,12 +54,9 @@ struct tile_counts {
     return minimum{}(items - first(problem), tile);
   }
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static tile_counts in(Memory& memory, index_t items, index_t columns) {
-    tile_counts result{items, columns, nullptr, nullptr, false};
-    memory.take(result.counts, columns * tiles_of(items));
-    memory.take(result.totals, columns);
-    return result;
+  [[nodiscard]] PLIMSOLL_HD static tile_counts in(scratch& memory, index_t items, index_t columns) {
+    return {items, columns, memory.take<std::int32_t>(columns * tiles_of(items)),
+            memory.take<std::int32_t>(columns), false};
   }
 
   /// Returns the bytes of scratch that `add_up` and `visit` take at most; `count` takes less. They
