@@ -128,6 +128,24 @@ static_assert(!plimsoll::load_matrix_view<plimsoll::matrix_ref<bool>>);
 static_assert(!plimsoll::load_matrix_view<plimsoll::tensor_ref<float>>);
 static_assert(plimsoll::load_tensor_view<plimsoll::tensor_ref<float>>);
 static_assert(!plimsoll::load_tensor_view<plimsoll::matrix_ref<float>>);
+static_assert(plimsoll::load_view<std::vector<double> const&, 1>);
+static_assert(!plimsoll::load_view<std::vector<double> const&, 2>);
+static_assert(plimsoll::count_view<plimsoll::matrix_ref<std::uint32_t>, 2>);
+static_assert(!plimsoll::count_view<generated_matrix, 2>);  // of double
+static_assert(!plimsoll::count_view<plimsoll::matrix_ref<float>, 2>);
+
+struct parity {
+  std::int32_t operator()(index_t i) const { return static_cast<std::int32_t>(i % 2); }
+};
+static_assert(plimsoll::count_view<plimsoll::generated<parity, 1>, 1>);
+static_assert(!plimsoll::id_view<plimsoll::generated<parity, 1>, 1>);  // ids are stored
+static_assert(plimsoll::id_view<std::vector<std::int64_t> const&, 1>);
+static_assert(plimsoll::id_view<mdspan_archetype<std::int32_t const, 2>, 2>);
+static_assert(!plimsoll::id_view<plimsoll::vector_ref<std::uint32_t>, 1>);
+static_assert(!plimsoll::id_view<std::vector<std::int32_t>, 2>);
+static_assert(plimsoll::id_output<std::vector<std::int64_t>&, 1>);
+static_assert(!plimsoll::id_output<std::vector<std::int64_t> const&, 1>);
+static_assert(!plimsoll::id_output<plimsoll::matrix_ref<float>, 2>);
 
 // Arguments: a temporary that owns its elements is lost, a temporary view is not.
 template <class M, int Rank, class T>

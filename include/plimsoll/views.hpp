@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <string_view>
 #include <type_traits>
@@ -329,13 +330,30 @@ template <class M, class T, int Rank>
 concept output_of =
     detail::writable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;
 
+/// Loads in `Rank` dimensions, stored or computed.
+template <class M, int Rank>
+concept load_view = detail::readable<M, Rank> && load_value<detail::normalized_value_t<M, Rank>>;
+
+/// Loads that are whole numbers of tokens: int32, uint32 or int64.
+template <class M, int Rank>
+concept count_view = load_view<M, Rank> && std::integral<detail::normalized_value_t<M, Rank>>;
+
 /// Loads of one problem per row: `[layers, experts]`, `[rows, columns]`.
 template <class M>
-concept load_matrix_view = detail::readable<M, 2> && load_value<detail::normalized_value_t<M, 2>>;
+concept load_matrix_view = load_view<M, 2>;
 
 /// Loads `[steps, layers, experts]`.
 template <class M>
-concept load_tensor_view = detail::readable<M, 3> && load_value<detail::normalized_value_t<M, 3>>;
+concept load_tensor_view = load_view<M, 3>;
+
+/// Stored ids of experts, slots or ranks, or their counts: int32 or int64.
+template <class M, int Rank>
+concept id_view = (view_of<M, std::int32_t, Rank> ||
+                   view_of<M, std::int64_t, Rank>)&&!detail::is_generated<std::remove_cvref_t<M>>;
+
+/// Writable ids or counts: int32 or int64.
+template <class M, int Rank>
+concept id_output = output_of<M, std::int32_t, Rank> || output_of<M, std::int64_t, Rank>;
 
 /// View of a router's scores or logits: float, float16 or bfloat16, with a CUDA compiler also
 /// `__half` and `__nv_bfloat16`.
