@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <plimsoll/array.hpp>
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/views.hpp>
@@ -411,4 +412,65 @@ TEST_CASE("views: generated elements") {
   CHECK(plimsoll::generate([](index_t i) { return i * i; }, 5)(4) == 16);
   CHECK(plimsoll::generate([](index_t a, index_t b, index_t c) { return 100 * a + 10 * b + c; }, 2,
                            2, 2)(1, 0, 1) == 101);
+}
+
+TEST_CASE("views: shapes of a call") {
+  using plimsoll::detail::checked_call;
+  constexpr plimsoll::detail::axis_names names("[layers, ranks + 1, slots of a rank]");
+  static_assert(names.rank == 3);
+  static_assert(names.axes[0].name.text == "layers" && names.axes[0].added == 0);
+  static_assert(names.axes[1].name.text == "ranks" && names.axes[1].added == 1);
+  static_assert(names.axes[2].name.text == "slots of a rank");
+
+  using matrix = plimsoll::matrix_ref<int>;
+  using vector = plimsoll::vector_ref<int>;
+  auto const message = [](auto const& expect) -> std::string {
+    checked_call call("f", {{"ranks", 4}, {"window", 3, "steps (the window)"}});
+    try {
+      expect(call);
+    } catch (plimsoll::invalid_input const& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  int value = 0;
+  matrix const two_by_five(&value, 2, 5);
+  CHECK(message([&](checked_call& call) {
+          call.expect("a", two_by_five, "[layers, ranks + 1]");
+          call.expect("b", matrix(&value, 2, 2), "[layers, layers]");
+          call.expect("c", vector(&value, 1), "[1]");
+          call.expect("d", vector(&value, 9), "[k + m]");
+          call.expect("e", vector(&value, 8), "[k + m]");
+          call.expect("f", vector(&value, 8), "[nodes + 1]");  // nodes are not known
+          call.know({"k + m", 7, "candidates"});
+          call.expect("d", vector(&value, 7), "[k + m]");
+          CHECK(!call.expect_given("g", matrix(), "[layers, ranks]"));
+          CHECK(call.expect_given("h", matrix(&value, 2, 4), "[layers, ranks]"));
+        }) == "no error");
+  CHECK(message([&](checked_call& call) {
+          call.expect("a", two_by_five, "[layers, experts]");
+          call.expect("b", matrix(&value, 2, 4), "[layers, experts]");
+        }) == "f: b: expected 5 experts, got 4");
+  CHECK(message([&](checked_call& call) { call.expect("a", two_by_five, "[layers, layers]"); }) ==
+        "f: a: expected 2 layers, got 5");
+  CHECK(message([&](checked_call& call) {
+          call.expect("a", matrix(&value, 2, 4), "[layers, ranks + 1]");
+        }) == "f: a: expected 5 offsets (ranks + 1), got 4");
+  CHECK(message([&](checked_call& call) { call.expect("a", vector(&value, 2), "[window]"); }) ==
+        "f: a: expected 3 steps (the window), got 2");
+  CHECK(message([&](checked_call& call) { call.expect("a", vector(&value, 2), "[window + 1]"); }) ==
+        "f: a: expected 4 steps (the window) (window + 1), got 2");
+  CHECK(message([&](checked_call& call) {
+          call.know({"k + m", 7, "candidates"});
+          call.expect("a", vector(&value, 2), "[k + m]");
+        }) == "f: a: expected 7 candidates, got 2");
+  CHECK(message([&](checked_call& call) {
+          call.expect("ids", two_by_five, "[tokens, k]");
+          call.expect("slots", matrix(&value, 2, 4), "[tokens, k]");
+        }) == "f: slots: expected 5 ids per token, got 4");
+  CHECK(message([&](checked_call& call) { call.expect("counters", vector(&value, 2), "[1]"); }) ==
+        "f: counters: expected 1 counters, got 2");
+  CHECK(message([&](checked_call& call) {
+          call.expect_given("a", matrix(nullptr, 1, 4), "[layers, ranks]");
+        }) == "f: a: expected a pointer to its elements, got a null pointer");
 }

@@ -220,16 +220,16 @@ template <execution_policy P, class Map, class Counts,
 placement<P> copy_placement(P const& policy, Map const& physical_to_logical,
                             Counts const& replica_count, index_t ranks,
                             Offsets const& rank_offsets = {}) {
-  constexpr char const* name = "copy_placement";
-  auto const map = PLIMSOLL_IDS(2, "copy_placement", physical_to_logical, "[layers, slots]");
-  auto const counts = PLIMSOLL_IDS(2, "copy_placement", replica_count, "[layers, experts]");
-  auto const offsets = PLIMSOLL_IDS(2, "copy_placement", rank_offsets, "[layers, ranks + 1]");
+  detail::checked_call call("copy_placement");
+  auto const map = PLIMSOLL_IDS(call, "copy_placement", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_IDS(call, "copy_placement", replica_count, "[layers, experts]");
+  auto const offsets =
+      PLIMSOLL_IDS(unchecked, "copy_placement", rank_offsets, "[layers, ranks + 1]");
   index_t const layers = map.extent(0);
-  detail::expect_between(name, "ranks", 1, rank_limit, ranks, "ranks");
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  detail::expect_between(call, "ranks", 1, rank_limit, ranks, "ranks");
   if (offsets.extent(0) > 0 || offsets.extent(1) > 0) {
-    detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
-    detail::expect_extent(name, "rank_offsets", ranks + 1, offsets.extent(1),
+    detail::expect_extent(call, "rank_offsets", layers, offsets.extent(0), "layers");
+    detail::expect_extent(call, "rank_offsets", ranks + 1, offsets.extent(1),
                           "offsets (ranks + 1)");
   }
 
@@ -258,15 +258,14 @@ placement<P> copy_placement(P const& policy, Map const& physical_to_logical,
 template <execution_policy P, class Rows, class Counts>
 placement<P> copy_placement(P const& policy, Rows const& rank_experts,
                             Counts const& replica_count) {
-  constexpr char const* name = "copy_placement";
+  detail::checked_call call("copy_placement");
   auto const rows =
-      PLIMSOLL_IDS(3, "copy_placement", rank_experts, "[layers, ranks, slots of a rank]");
-  auto const counts = PLIMSOLL_IDS(2, "copy_placement", replica_count, "[layers, experts]");
+      PLIMSOLL_IDS(call, "copy_placement", rank_experts, "[layers, ranks, slots of a rank]");
+  auto const counts = PLIMSOLL_IDS(call, "copy_placement", replica_count, "[layers, experts]");
   index_t const layers = rows.extent(0);
   index_t const ranks = rows.extent(1);
   index_t const width = rows.extent(2);
-  detail::expect_between(name, "rank_experts", 1, rank_limit, ranks, "ranks");
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
+  detail::expect_between(call, "rank_experts", 1, rank_limit, ranks, "ranks");
 
   auto result = detail::allocate_placement(policy, layers, counts.extent(1), ranks * width, ranks,
                                            matrix_ref<std::int32_t const>{});

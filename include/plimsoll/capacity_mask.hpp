@@ -75,11 +75,15 @@ class capacity_mask {
   template <class Ids, class Scores, class Id = std::int32_t>
   void apply(Ids const& topk_ids, Scores const& topk_scores, capacity_batch const& batch,
              kept_pairs_of<Id> const& kept) {
+    detail::checked_call call("capacity_mask::apply", {{"candidates", options().candidates},
+                                                       {"experts", options().experts}});
     auto const ids = detail::read_only(
-        PLIMSOLL_IDS(2, "capacity_mask::apply", topk_ids, "[tokens, candidates]"));
+        PLIMSOLL_IDS(call, "capacity_mask::apply", topk_ids, "[tokens, candidates]"));
+    detail::expect_between(call, "topk_ids", 0, options().max_tokens, ids.extent(0),
+                           "tokens (options.max_tokens)");
     auto const scores = detail::normalize_scores(
-        PLIMSOLL_SCORES(2, "capacity_mask::apply", topk_scores, "[tokens, candidates]"));
-    pipeline_.expect_batch("capacity_mask::apply", ids, scores, batch, kept);
+        PLIMSOLL_SCORES(call, "capacity_mask::apply", topk_scores, "[tokens, candidates]"));
+    pipeline_.expect_batch(call, ids.extent(0), batch, kept);
     pipeline_.enqueue(ids, scores, batch, kept);
   }
   template <class Ids, class Scores, class Id = std::int32_t>

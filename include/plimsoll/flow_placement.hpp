@@ -90,19 +90,18 @@ std::vector<flow_placement_report> flow_placement(P const& policy, Loads const& 
                                                   flow_placement_options const& options,
                                                   Placement&& physical_to_logical,
                                                   Counts&& replica_count) {
-  constexpr char const* name = "flow_placement";
-  auto const load = PLIMSOLL_LOADS(3, "flow_placement", loads, "[steps, layers, experts]");
-  auto const map = PLIMSOLL_OUTPUT_IDS(2, "flow_placement", physical_to_logical, "[layers, slots]");
-  auto const copies = PLIMSOLL_OUTPUT_IDS(2, "flow_placement", replica_count, "[layers, experts]");
+  detail::checked_call call("flow_placement");
+  auto const load = PLIMSOLL_LOADS(call, "flow_placement", loads, "[steps, layers, experts]");
+  auto const map =
+      PLIMSOLL_OUTPUT_IDS(call, "flow_placement", physical_to_logical, "[layers, slots]");
+  auto const copies =
+      PLIMSOLL_OUTPUT_IDS(call, "flow_placement", replica_count, "[layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  detail::expect_extent(name, "physical_to_logical", layers, map.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", layers, copies.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", experts, copies.extent(1), "experts");
-  detail::expect_flow_placement(name, load.extent(0), layers, experts, map.extent(1), options,
+  detail::expect_flow_placement(call, load.extent(0), layers, experts, map.extent(1), options,
                                 "physical_to_logical");
 
-  return detail::run_flow_placement(name, detail::resolve(policy), load, options, map, copies);
+  return detail::run_flow_placement(call, detail::resolve(policy), load, options, map, copies);
 }
 
 /// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
@@ -114,16 +113,16 @@ std::vector<flow_placement_report> flow_placement(P const& policy, Loads const& 
 template <execution_policy P, class Loads>
 flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
                             flow_placement_options const& options) {
-  auto const load = PLIMSOLL_LOADS(3, "flow_placement", loads, "[steps, layers, experts]");
+  detail::checked_call call("flow_placement");
+  auto const load = PLIMSOLL_LOADS(call, "flow_placement", loads, "[steps, layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  detail::expect_flow_placement("flow_placement", load.extent(0), layers, experts, slots, options,
-                                "slots");
+  detail::expect_flow_placement(call, load.extent(0), layers, experts, slots, options, "slots");
   flow_plan<P> result{detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                                  options.rank_offsets),
                       {}};
   result.reports =
-      detail::run_flow_placement("flow_placement", detail::resolve(policy), load, options,
+      detail::run_flow_placement(call, detail::resolve(policy), load, options,
                                  result.physical_to_logical.view(), result.replica_count.view());
   return result;
 }
@@ -150,14 +149,14 @@ template <execution_policy P, class Loads>
 std::vector<certificate> certify(P const& policy, Loads const& loads,
                                  placement_ref const& placement,
                                  certify_options const& options = {}) {
-  constexpr char const* name = "certify";
-  auto const load = PLIMSOLL_LOADS(3, "certify", loads, "[steps, layers, experts]");
-  detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
-  detail::expect_extent(name, "placement.physical_to_logical", load.extent(1),
+  detail::checked_call call("certify");
+  auto const load = PLIMSOLL_LOADS(call, "certify", loads, "[steps, layers, experts]");
+  detail::expect_between(call, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  detail::expect_extent(call, "placement.physical_to_logical", load.extent(1),
                         placement.physical_to_logical.extent(0), "layers");
-  detail::expect_extent(name, "placement.replica_count", load.extent(2),
+  detail::expect_extent(call, "placement.replica_count", load.extent(2),
                         placement.replica_count.extent(1), "experts");
-  return detail::run_certify(name, detail::resolve(policy), load, placement, options.on);
+  return detail::run_certify(call, detail::resolve(policy), load, placement, options.on);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -51,20 +51,18 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Weights, class Values, class Choices>
 std::vector<certificate> knapsack(P const& policy, Weights const& weights, Values const& values,
                                   knapsack_options const& options, Choices&& choices) {
-  constexpr char const* name = "knapsack";
+  detail::checked_call call("knapsack");
   auto const weight =
-      PLIMSOLL_INPUT_OF("int32 or int64", 3, "knapsack", weights, "[problems, classes, options]",
+      PLIMSOLL_INPUT_OF("int32 or int64", call, "knapsack", weights, "[problems, classes, options]",
                         detail::one_of_also_generated<std::int32_t, std::int64_t>);
+  detail::expect_knapsack(call, weight, options);
   auto const value =
-      PLIMSOLL_INPUT_OF("float or double", 3, "knapsack", values, "[problems, classes, options]",
+      PLIMSOLL_INPUT_OF("float or double", call, "knapsack", values, "[problems, classes, options]",
                         detail::one_of_also_generated<float, double>);
-  auto const chosen = PLIMSOLL_OUTPUT(int32, 2, "knapsack", choices, "[problems, classes]");
-  detail::expect_extent(name, "choices", weight.extent(0), chosen.extent(0), "problems");
-  detail::expect_extent(name, "choices", weight.extent(1), chosen.extent(1), "classes");
-  detail::expect_knapsack(name, weight, value, options);
+  auto const chosen = PLIMSOLL_OUTPUT(int32, call, "knapsack", choices, "[problems, classes]");
 
   auto const context = detail::resolve(policy);
-  return detail::run_planning(name, context, weight.extent(0), 1, detail::throw_knapsack_fault,
+  return detail::run_planning(call, context, weight.extent(0), 1, detail::throw_knapsack_fault,
                               [&](detail::problem_report* reports) {
                                 detail::enqueue_knapsack(context, weight, value, options, chosen,
                                                          {}, reports);
@@ -85,23 +83,20 @@ template <execution_policy P, class Weights, class Values, class Best>
 std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
                                         Values const& values, knapsack_options const& options,
                                         Best&& best) {
-  constexpr char const* name = "knapsack_curve";
-  auto const weight = PLIMSOLL_INPUT_OF("int32 or int64", 3, "knapsack_curve", weights,
+  detail::checked_call call("knapsack_curve");
+  auto const weight = PLIMSOLL_INPUT_OF("int32 or int64", call, "knapsack_curve", weights,
                                         "[problems, classes, options]",
                                         detail::one_of_also_generated<std::int32_t, std::int64_t>);
-  auto const value = PLIMSOLL_INPUT_OF("float or double", 3, "knapsack_curve", values,
+  detail::expect_knapsack(call, weight, options);
+  call.know({"options.capacity", options.capacity, "capacities"});
+  auto const value = PLIMSOLL_INPUT_OF("float or double", call, "knapsack_curve", values,
                                        "[problems, classes, options]",
                                        detail::one_of_also_generated<float, double>);
   auto const curve =
-      PLIMSOLL_OUTPUT(double, 2, "knapsack_curve", best, "[problems, options.capacity + 1]");
-  detail::expect_capacity(name, options);  // so that options.capacity + 1 cannot overflow
-  detail::expect_extent(name, "best", weight.extent(0), curve.extent(0), "problems");
-  detail::expect_extent(name, "best", options.capacity + 1, curve.extent(1),
-                        "capacities (options.capacity + 1)");
-  detail::expect_knapsack(name, weight, value, options);
+      PLIMSOLL_OUTPUT(double, call, "knapsack_curve", best, "[problems, options.capacity + 1]");
 
   auto const context = detail::resolve(policy);
-  return detail::run_planning(name, context, weight.extent(0), 1, detail::throw_knapsack_fault,
+  return detail::run_planning(call, context, weight.extent(0), 1, detail::throw_knapsack_fault,
                               [&](detail::problem_report* reports) {
                                 detail::enqueue_knapsack(context, weight, value, options, {}, curve,
                                                          reports);

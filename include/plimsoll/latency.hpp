@@ -101,14 +101,11 @@ latency_table(P const&, latency_curves const&, index_t) -> latency_table<P>;
 template <execution_policy P, class Loads, detail::latency_cost Cost, class Out>
 void rank_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
                     Cost const& cost, Out&& latencies) {
-  constexpr char const* name = "rank_latencies";
-  auto const load = PLIMSOLL_LOADS(3, "rank_latencies", loads, "[steps, layers, experts]");
+  detail::checked_call call("rank_latencies", {{"ranks", placement.ranks}});
+  auto const load = PLIMSOLL_LOADS(call, "rank_latencies", loads, "[steps, layers, experts]");
   tensor_ref<double> const out =
-      PLIMSOLL_OUTPUT(double, 3, "rank_latencies", latencies, "[steps, layers, ranks]");
-  detail::expect_extent(name, "latencies", load.extent(0), out.extent(0), "steps");
-  detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
-  detail::expect_extent(name, "latencies", placement.ranks, out.extent(2), "ranks");
-  detail::run_latencies(name, detail::resolve(policy), load, placement, cost, {.of_rank = out});
+      PLIMSOLL_OUTPUT(double, call, "rank_latencies", latencies, "[steps, layers, ranks]");
+  detail::run_latencies(call, detail::resolve(policy), load, placement, cost, {.of_rank = out});
 }
 
 /// @brief Computes the latency of recorded steps under a placement: that of the slowest rank.
@@ -126,13 +123,11 @@ void rank_latencies(P const& policy, Loads const& loads, placement_ref const& pl
 template <execution_policy P, class Loads, detail::latency_cost Cost, class Out>
 void step_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
                     Cost const& cost, Out&& latencies) {
-  constexpr char const* name = "step_latencies";
-  auto const load = PLIMSOLL_LOADS(3, "step_latencies", loads, "[steps, layers, experts]");
+  detail::checked_call call("step_latencies");
+  auto const load = PLIMSOLL_LOADS(call, "step_latencies", loads, "[steps, layers, experts]");
   matrix_ref<double> const out =
-      PLIMSOLL_OUTPUT(double, 2, "step_latencies", latencies, "[steps, layers]");
-  detail::expect_extent(name, "latencies", load.extent(0), out.extent(0), "steps");
-  detail::expect_extent(name, "latencies", load.extent(1), out.extent(1), "layers");
-  detail::run_latencies(name, detail::resolve(policy), load, placement, cost, {.of_step = out});
+      PLIMSOLL_OUTPUT(double, call, "step_latencies", latencies, "[steps, layers]");
+  detail::run_latencies(call, detail::resolve(policy), load, placement, cost, {.of_step = out});
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

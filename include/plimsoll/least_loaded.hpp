@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
@@ -119,13 +120,12 @@ class least_loaded {
   /// @determinism the same bits under every policy
   template <class Ids, class Counts>
   void count(Ids const& topk_ids, Counts&& counts) {
-    constexpr char const* name = "least_loaded::count";
+    auto call = call_of("least_loaded::count");
     auto const ids =
-        detail::read_only(PLIMSOLL_IDS(2, "least_loaded::count", topk_ids, "[tokens, k]"));
+        detail::read_only(PLIMSOLL_IDS(call, "least_loaded::count", topk_ids, "[tokens, k]"));
     vector_ref<std::int32_t> const row =
-        PLIMSOLL_OUTPUT(int32, 1, "least_loaded::count", counts, "[experts]");
-    expect_batch(name, ids);
-    detail::expect_extent(name, "counts", options().experts, row.extent(0), "experts");
+        PLIMSOLL_OUTPUT(int32, call, "least_loaded::count", counts, "[experts]");
+    expect_batch(call, ids);
     pipeline_.enqueue_count(ids, row);
   }
 
@@ -140,9 +140,8 @@ class least_loaded {
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <class Loads>
   void plan(Loads const& loads) {
-    auto const tokens = PLIMSOLL_COUNTS(1, "least_loaded::plan", loads, "[experts]");
-    detail::expect_extent("least_loaded::plan", "loads", options().experts, tokens.extent(0),
-                          "experts");
+    auto call = call_of("least_loaded::plan");
+    auto const tokens = PLIMSOLL_COUNTS(call, "least_loaded::plan", loads, "[experts]");
     pipeline_.enqueue_plan(tokens);
   }
 
@@ -155,11 +154,9 @@ class least_loaded {
   /// @determinism the same bits under every policy
   template <class Counts>
   void add_up(Counts const& counts) {
-    constexpr char const* name = "least_loaded::add_up";
+    auto call = call_of("least_loaded::add_up");
     matrix_ref<std::int32_t const> const of_ranks =
-        PLIMSOLL_INPUT(int32, 2, "least_loaded::add_up", counts, "[ranks, experts]");
-    detail::expect_extent(name, "counts", options().on.ranks, of_ranks.extent(0), "ranks");
-    detail::expect_extent(name, "counts", options().experts, of_ranks.extent(1), "experts");
+        PLIMSOLL_INPUT(int32, call, "least_loaded::add_up", counts, "[ranks, experts]");
     pipeline_.enqueue_add_up(of_ranks);
   }
 
@@ -197,18 +194,15 @@ class least_loaded {
   template <class Ids, class Destinations, class Rows, class Counters>
   void route(index_t rank, Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
              Counters&& counters) {
-    constexpr char const* name = "least_loaded::route";
+    auto call = call_of("least_loaded::route");
+    expect_rank(call, rank);
     auto const ids =
-        detail::read_only(PLIMSOLL_IDS(2, "least_loaded::route", topk_ids, "[tokens, k]"));
-    auto const to = PLIMSOLL_OUTPUT_IDS(2, "least_loaded::route", destinations, "[tokens, k]");
-    auto const row = PLIMSOLL_OUTPUT_IDS(2, "least_loaded::route", rows, "[tokens, k]");
+        detail::read_only(PLIMSOLL_IDS(call, "least_loaded::route", topk_ids, "[tokens, k]"));
+    expect_batch(call, ids);
+    auto const to = PLIMSOLL_OUTPUT_IDS(call, "least_loaded::route", destinations, "[tokens, k]");
+    auto const row = PLIMSOLL_OUTPUT_IDS(call, "least_loaded::route", rows, "[tokens, k]");
     vector_ref<spill_counters> const one =
-        PLIMSOLL_OUTPUT(spill_counters, 1, "least_loaded::route", counters, "[1]");
-    expect_rank(name, rank);
-    expect_batch(name, ids);
-    expect_pairs(name, "destinations", ids, to);
-    expect_pairs(name, "rows", ids, row);
-    detail::expect_extent(name, "counters", 1, one.extent(0), "counters");
+        PLIMSOLL_OUTPUT(spill_counters, call, "least_loaded::route", counters, "[1]");
     pipeline_.enqueue_route(rank, ids, to, row, one.data_handle());
   }
 
@@ -230,12 +224,12 @@ class least_loaded {
   /// @determinism the same bits under every policy
   template <class Rows, class Groups>
   void arrange(index_t rank, Rows&& arranged, Groups&& groups) {
-    constexpr char const* name = "least_loaded::arrange";
-    auto const rows = PLIMSOLL_OUTPUT_IDS(1, "least_loaded::arrange", arranged, "[received rows]");
+    auto call = call_of("least_loaded::arrange");
+    expect_rank(call, rank);
+    auto const rows =
+        PLIMSOLL_OUTPUT_IDS(call, "least_loaded::arrange", arranged, "[received rows]");
     vector_ref<spill_segment> const of_experts =
-        PLIMSOLL_OUTPUT(spill_segment, 1, "least_loaded::arrange", groups, "[experts]");
-    expect_rank(name, rank);
-    detail::expect_extent(name, "groups", options().experts, of_experts.extent(0), "experts");
+        PLIMSOLL_OUTPUT(spill_segment, call, "least_loaded::arrange", groups, "[experts]");
     pipeline_.enqueue_arrange(rank, rows, of_experts);
   }
 
@@ -293,20 +287,18 @@ class least_loaded {
   void check() const { pipeline_.expect_no_fault(); }
 
  private:
-  void expect_rank(char const* name, index_t rank) const {
-    detail::expect_between(name, "rank", 0, options().on.ranks - 1, rank, "as rank");
+  /// Returns a call with the axes of the options.
+  [[nodiscard]] detail::checked_call call_of(std::string_view function) const {
+    return {function, {{"experts", options().experts}, {"ranks", options().on.ranks}}};
+  }
+  void expect_rank(std::string_view function, index_t rank) const {
+    detail::expect_between(function, "rank", 0, options().on.ranks - 1, rank, "as rank");
   }
   template <class Id>
-  void expect_batch(char const* name, matrix_ref<Id const> const& ids) const {
-    detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
-    detail::expect_between(name, "topk_ids", 0, options().max_token_copies / ids.extent(1),
+  void expect_batch(std::string_view function, matrix_ref<Id const> const& ids) const {
+    detail::expect_between(function, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
+    detail::expect_between(function, "topk_ids", 0, options().max_token_copies / ids.extent(1),
                            ids.extent(0), "tokens (options.max_token_copies)");
-  }
-  template <class Id, class Out>
-  static void expect_pairs(char const* name, char const* argument, matrix_ref<Id const> const& ids,
-                           matrix_ref<Out> const& out) {
-    detail::expect_extent(name, argument, ids.extent(0), out.extent(0), "tokens");
-    detail::expect_extent(name, argument, ids.extent(1), out.extent(1), "ids per token");
   }
 
   detail::least_loaded_pipeline<detail::context_of<P>, Cost> pipeline_;
@@ -331,20 +323,17 @@ template <execution_policy P, class Loads>
   requires(!detail::is_generated<Loads>)
 void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
               least_loaded_options const& options) {
-  constexpr char const* name = "validate";
+  detail::checked_call call("validate", {{"experts", options.experts}});
   auto const context = detail::resolve(policy);
-  detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
-  detail::expect_rank_set(name, options.on);
-  auto const tokens = PLIMSOLL_COUNTS(1, "validate", loads, "[experts]");
-  detail::expect_extent(name, "loads", options.experts, tokens.extent(0), "experts");
-  detail::expect_extent(name, "plan.offsets", options.experts + 1, plan.offsets.extent(0),
-                        "offsets (experts + 1)");
-  detail::expect_extent(name, "plan.transfer_offsets", options.experts + 1,
-                        plan.transfer_offsets.extent(0), "offsets (experts + 1)");
-  detail::expect_elements(name, "plan.offsets", plan.offsets);
-  detail::expect_elements(name, "plan.segments", plan.segments);
-  detail::expect_elements(name, "plan.transfer_offsets", plan.transfer_offsets);
-  detail::expect_elements(name, "plan.transfers", plan.transfers);
+  detail::expect_between(call, "options.experts", 1, expert_limit, options.experts, "experts");
+  detail::expect_rank_set(call, options.on);
+  auto const tokens = PLIMSOLL_COUNTS(call, "validate", loads, "[experts]");
+  call.expect("plan.offsets", plan.offsets, "[experts + 1]");
+  call.expect("plan.transfer_offsets", plan.transfer_offsets, "[experts + 1]");
+  detail::expect_elements(call, "plan.offsets", plan.offsets);
+  detail::expect_elements(call, "plan.segments", plan.segments);
+  detail::expect_elements(call, "plan.transfer_offsets", plan.transfer_offsets);
+  detail::expect_elements(call, "plan.transfers", plan.transfers);
   detail::validate_spills(context, plan, tokens, options);
 }
 

@@ -45,13 +45,14 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Ids, class Counts, class Counters>
 void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
                   Counts&& counts, Counters&& counters) {
-  constexpr char const* name = "count_tokens";
-  auto const ids = PLIMSOLL_IDS(2, "count_tokens", topk_ids, "[tokens, k]");
-  auto const row = PLIMSOLL_OUTPUT_IDS(1, "count_tokens", counts, "[experts]");
-  auto const counted = PLIMSOLL_OUTPUT(routing_counters, 1, "count_tokens", counters, "[1]");
+  detail::checked_call call("count_tokens");
+  auto const ids = PLIMSOLL_IDS(call, "count_tokens", topk_ids, "[tokens, k]");
+  auto const row = PLIMSOLL_OUTPUT_IDS(call, "count_tokens", counts, "[experts]");
+  auto const counted =
+      PLIMSOLL_OUTPUT(routing_counters, unchecked, "count_tokens", counters, "[1]");
   auto const counting = detail::counting_of(detail::as_tensor(ids),
                                             detail::as_tensor(detail::as_matrix(row)), counted);
-  detail::expect_countable(name, counting);
+  detail::expect_countable(call, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
 
@@ -60,13 +61,13 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
 template <execution_policy P, detail::stored<3> Ids, class Counts, class Counters>
 void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
                   Counts&& counts, Counters&& counters) {
-  constexpr char const* name = "count_tokens";
-  auto const ids = PLIMSOLL_IDS(3, "count_tokens", topk_ids, "[layers, tokens, k]");
-  auto const rows = PLIMSOLL_OUTPUT_IDS(2, "count_tokens", counts, "[layers, experts]");
-  auto const counted = PLIMSOLL_OUTPUT(routing_counters, 1, "count_tokens", counters, "[layers]");
-  detail::expect_extent(name, "counts", ids.extent(0), rows.extent(0), "layers");
+  detail::checked_call call("count_tokens");
+  auto const ids = PLIMSOLL_IDS(call, "count_tokens", topk_ids, "[layers, tokens, k]");
+  auto const rows = PLIMSOLL_OUTPUT_IDS(call, "count_tokens", counts, "[layers, experts]");
+  auto const counted =
+      PLIMSOLL_OUTPUT(routing_counters, unchecked, "count_tokens", counters, "[layers]");
   auto const counting = detail::counting_of(ids, detail::as_tensor(rows, 1), counted);
-  detail::expect_countable(name, counting);
+  detail::expect_countable(call, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
 
@@ -91,19 +92,19 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
 template <execution_policy P, class Ids, class Offsets, class Counts, class Counters>
 void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const& source_offsets,
                             count_options const& options, Counts&& counts, Counters&& counters) {
-  constexpr char const* name = "count_tokens_by_source";
-  auto const ids = PLIMSOLL_IDS(2, "count_tokens_by_source", topk_ids, "[tokens, k]");
-  auto const offsets = PLIMSOLL_IDS(1, "count_tokens_by_source", source_offsets, "[sources + 1]");
-  auto const rows = PLIMSOLL_OUTPUT_IDS(2, "count_tokens_by_source", counts, "[sources, experts]");
+  detail::checked_call call("count_tokens_by_source");
+  auto const ids = PLIMSOLL_IDS(call, "count_tokens_by_source", topk_ids, "[tokens, k]");
+  auto const rows =
+      PLIMSOLL_OUTPUT_IDS(call, "count_tokens_by_source", counts, "[sources, experts]");
+  detail::expect_between(call, "counts", 1, rank_limit, rows.extent(0), "sources");
+  auto const offsets =
+      PLIMSOLL_IDS(call, "count_tokens_by_source", source_offsets, "[sources + 1]");
   auto const counted =
-      PLIMSOLL_OUTPUT(routing_counters, 1, "count_tokens_by_source", counters, "[1]");
-  detail::expect_between(name, "counts", 1, rank_limit, rows.extent(0), "sources");
-  detail::expect_extent(name, "source_offsets", rows.extent(0) + 1, offsets.extent(0),
-                        "offsets (sources + 1)");
-  detail::expect_sources<detail::context_of<P>>(name, offsets, ids.extent(0));
+      PLIMSOLL_OUTPUT(routing_counters, unchecked, "count_tokens_by_source", counters, "[1]");
+  detail::expect_sources<detail::context_of<P>>(call, offsets, ids.extent(0));
   auto const counting =
       detail::counting_of(detail::as_tensor(ids), detail::as_tensor(rows), counted, offsets);
-  detail::expect_countable(name, counting);
+  detail::expect_countable(call, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
 
@@ -126,19 +127,16 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
 template <execution_policy P, class Counts, class Map, class Logical, class Counters>
 void scatter_to_logical(P const& policy, Counts const& physical_counts,
                         Map const& physical_to_logical, Logical&& logical, Counters&& counters) {
-  constexpr char const* name = "scatter_to_logical";
-  auto const in = PLIMSOLL_INPUT_OF("int32, uint32 or int64", 2, "scatter_to_logical",
+  detail::checked_call call("scatter_to_logical");
+  auto const in = PLIMSOLL_INPUT_OF("int32, uint32 or int64", call, "scatter_to_logical",
                                     physical_counts, "[layers, slots]", detail::stored_count);
-  auto const map = PLIMSOLL_IDS(2, "scatter_to_logical", physical_to_logical, "[layers, slots]");
+  auto const map = PLIMSOLL_IDS(call, "scatter_to_logical", physical_to_logical, "[layers, slots]");
   auto const out =
-      PLIMSOLL_OUTPUT_OF("int64, or the type of physical_counts", 2, "scatter_to_logical", logical,
-                         "[layers, experts]", detail::scatter_sum_of<Counts>);
+      PLIMSOLL_OUTPUT_OF("int64, or the type of physical_counts", call, "scatter_to_logical",
+                         logical, "[layers, experts]", detail::scatter_sum_of<Counts>);
   auto const lost =
-      PLIMSOLL_OUTPUT(scatter_counters, 1, "scatter_to_logical", counters, "[layers]");
-  detail::expect_extent(name, "physical_to_logical", in.extent(0), map.extent(0), "layers");
-  detail::expect_extent(name, "physical_to_logical", in.extent(1), map.extent(1), "slots");
-  detail::expect_extent(name, "logical", in.extent(0), out.extent(0), "layers");
-  detail::expect_extent(name, "counters", in.extent(0), lost.extent(0), "elements (one per layer)");
+      PLIMSOLL_OUTPUT(scatter_counters, unchecked, "scatter_to_logical", counters, "[layers]");
+  detail::expect_extent(call, "counters", in.extent(0), lost.extent(0), "elements (one per layer)");
   detail::enqueue_scatter(detail::resolve(policy), in, map, out, lost);
 }
 
@@ -158,12 +156,11 @@ void scatter_to_logical(P const& policy, Counts const& physical_counts,
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Out>
 void sum_steps(P const& policy, Loads const& loads, Out&& out) {
-  auto const in = PLIMSOLL_LOADS(3, "sum_steps", loads, "[steps, layers, experts]");
+  detail::checked_call call("sum_steps");
+  auto const in = PLIMSOLL_LOADS(call, "sum_steps", loads, "[steps, layers, experts]");
   auto const to =
-      PLIMSOLL_OUTPUT_OF("int64 for integer loads, double for floating-point ones", 2, "sum_steps",
-                         out, "[layers, experts]", detail::step_sum_of<Loads>);
-  detail::expect_extent("sum_steps", "out", in.extent(1), to.extent(0), "layers");
-  detail::expect_extent("sum_steps", "out", in.extent(2), to.extent(1), "experts");
+      PLIMSOLL_OUTPUT_OF("int64 for integer loads, double for floating-point ones", call,
+                         "sum_steps", out, "[layers, experts]", detail::step_sum_of<Loads>);
   detail::enqueue_sum_steps(detail::resolve(policy), in, to);
 }
 
@@ -188,18 +185,19 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
 template <execution_policy P, class Loads, class Out>
   requires detail::readable<Loads, 3>
 void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
-  constexpr char const* name = "rank_loads";
-  auto const in = PLIMSOLL_LOADS(3, "rank_loads", loads, "[steps, layers, experts]");
-  auto const to = PLIMSOLL_OUTPUT(double, 3, "rank_loads", out, "[steps, layers, ranks]");
-  detail::expect_rank_loads(name, in, placement, to);
+  detail::expect_ranks("rank_loads", placement);
+  detail::checked_call call("rank_loads", {{"ranks", placement.ranks}});
+  auto const in = PLIMSOLL_LOADS(call, "rank_loads", loads, "[steps, layers, experts]");
+  auto const to = PLIMSOLL_OUTPUT(double, call, "rank_loads", out, "[steps, layers, ranks]");
+  detail::expect_rank_loads(call, placement);
   detail::enqueue_rank_loads(detail::resolve(policy), in, placement, to);
 }
 
 /// @overload For one step: loads `[layers, experts]`, out `[layers, ranks]`.
 template <execution_policy P, class Loads, class Out>
 void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
-  auto const in = PLIMSOLL_LOADS(2, "rank_loads", loads, "[layers, experts]");
-  auto const to = PLIMSOLL_OUTPUT(double, 2, "rank_loads", out, "[layers, ranks]");
+  auto const in = PLIMSOLL_LOADS(unchecked, "rank_loads", loads, "[layers, experts]");
+  auto const to = PLIMSOLL_OUTPUT(double, unchecked, "rank_loads", out, "[layers, ranks]");
   rank_loads(policy, detail::as_tensor(in), placement, detail::as_tensor(to));
 }
 
@@ -211,7 +209,7 @@ template <execution_policy P, class Loads>
   requires detail::readable<Loads, 3>
 array<double, P, 3> rank_loads(P const& policy, Loads const& loads,
                                placement_ref const& placement) {
-  auto const in = PLIMSOLL_LOADS(3, "rank_loads", loads, "[steps, layers, experts]");
+  auto const in = PLIMSOLL_LOADS(unchecked, "rank_loads", loads, "[steps, layers, experts]");
   detail::expect_ranks("rank_loads", placement);
   array<double, P, 3> out(policy, in.extent(0), in.extent(1), placement.ranks);
   rank_loads(policy, in, placement, out);
@@ -222,7 +220,7 @@ array<double, P, 3> rank_loads(P const& policy, Loads const& loads,
 template <execution_policy P, class Loads>
 array<double, P, 2> rank_loads(P const& policy, Loads const& loads,
                                placement_ref const& placement) {
-  auto const in = PLIMSOLL_LOADS(2, "rank_loads", loads, "[layers, experts]");
+  auto const in = PLIMSOLL_LOADS(unchecked, "rank_loads", loads, "[layers, experts]");
   detail::expect_ranks("rank_loads", placement);
   array<double, P, 2> out(policy, in.extent(0), placement.ranks);
   rank_loads(policy, in, placement, out);
@@ -264,9 +262,9 @@ class load_window {
   /// @complexity O(layers experts), independent of the window
   template <class Loads>
   void push(Loads const& loads) {
-    auto const in = PLIMSOLL_INPUT_OF("the element type of the window", 2, "load_window::push",
+    auto call = call_of("load_window::push");
+    auto const in = PLIMSOLL_INPUT_OF("the element type of the window", call, "load_window::push",
                                       loads, "[layers, experts]", detail::one_of_also_generated<T>);
-    expect_shape("load_window::push", "loads", in);
     pipeline_.enqueue_push(in);
   }
 
@@ -277,10 +275,10 @@ class load_window {
   /// @complexity O(layers experts); times the steps in the window for floating-point loads
   template <class Out>
   void sum(Out&& out) {
+    auto call = call_of("load_window::sum");
     auto const to =
-        PLIMSOLL_OUTPUT_OF("int64 for integer loads, double for floating-point ones", 2,
+        PLIMSOLL_OUTPUT_OF("int64 for integer loads, double for floating-point ones", call,
                            "load_window::sum", out, "[layers, experts]", detail::one_of<sum_type>);
-    expect_shape("load_window::sum", "out", to);
     pipeline_.enqueue_sum(to);
   }
 
@@ -291,13 +289,9 @@ class load_window {
   /// @complexity O(window layers experts)
   template <class Out>
   void steps(Out&& out) {
-    auto const to = PLIMSOLL_OUTPUT_OF("the element type of the window", 3, "load_window::steps",
+    auto call = call_of("load_window::steps");
+    auto const to = PLIMSOLL_OUTPUT_OF("the element type of the window", call, "load_window::steps",
                                        out, "[window, layers, experts]", detail::one_of<T>);
-    detail::expect_extent("load_window::steps", "out", pipeline_.window(), to.extent(0),
-                          "steps (the window)");
-    detail::expect_extent("load_window::steps", "out", pipeline_.layers(), to.extent(1), "layers");
-    detail::expect_extent("load_window::steps", "out", pipeline_.experts(), to.extent(2),
-                          "experts");
     pipeline_.enqueue_steps(to);
   }
 
@@ -306,10 +300,11 @@ class load_window {
   [[nodiscard]] index_t size() const { return pipeline_.size(); }
 
  private:
-  template <class View>
-  void expect_shape(char const* name, char const* argument, View const& view) const {
-    detail::expect_extent(name, argument, pipeline_.layers(), view.extent(0), "layers");
-    detail::expect_extent(name, argument, pipeline_.experts(), view.extent(1), "experts");
+  [[nodiscard]] detail::checked_call call_of(std::string_view function) const {
+    return {function,
+            {{"window", pipeline_.window(), "steps (the window)"},
+             {"layers", pipeline_.layers()},
+             {"experts", pipeline_.experts()}}};
   }
 
   detail::load_window_pipeline<T, detail::context_of<P>> pipeline_;
@@ -346,10 +341,9 @@ class load_decay {
   /// @stream enqueues one kernel of cub::DeviceFor; does not synchronize
   template <class Loads>
   void update(Loads const& loads) {
-    constexpr char const* name = "load_decay::update";
-    auto const in = PLIMSOLL_LOADS(2, "load_decay::update", loads, "[layers, experts]");
-    detail::expect_extent(name, "loads", values().extent(0), in.extent(0), "layers");
-    detail::expect_extent(name, "loads", values().extent(1), in.extent(1), "experts");
+    detail::checked_call call("load_decay::update",
+                              {{"layers", values().extent(0)}, {"experts", values().extent(1)}});
+    auto const in = PLIMSOLL_LOADS(call, "load_decay::update", loads, "[layers, experts]");
     pipeline_.enqueue_update(in);
   }
 

@@ -22,7 +22,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Elements>
 auto read(P const& policy, Elements const& elements) {
   auto const source =
-      PLIMSOLL_INPUT_OF("stored elements", 1, "read", elements, "[n]", detail::any_element);
+      PLIMSOLL_INPUT_OF("stored elements", unchecked, "read", elements, "[n]", detail::any_element);
   return detail::on_host(detail::resolve(policy), source);
 }
 

@@ -33,10 +33,10 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   `sum_ordered` (see determinism.md)
 template <execution_policy P, class Loads, class Out>
 void measure(P const& policy, Loads const& loads, Out&& out) {
-  auto const load = PLIMSOLL_LOADS(2, "measure", loads, "[rows, columns]");
-  auto const results = PLIMSOLL_OUTPUT(balance_stats, 1, "measure", out, "[rows]");
-  detail::expect_between("measure", "loads", 1, expert_limit, load.extent(1), "columns");
-  detail::expect_extent("measure", "out", load.extent(0), results.extent(0), "rows");
+  detail::checked_call call("measure");
+  auto const load = PLIMSOLL_LOADS(call, "measure", loads, "[rows, columns]");
+  auto const results = PLIMSOLL_OUTPUT(balance_stats, call, "measure", out, "[rows]");
+  detail::expect_between(call, "loads", 1, expert_limit, load.extent(1), "columns");
   detail::enqueue_measure(detail::resolve(policy), load, results);
 }
 
@@ -46,7 +46,7 @@ void measure(P const& policy, Loads const& loads, Out&& out) {
 /// @workspace keeps 40 bytes per row, from the policy
 template <execution_policy P, class Loads>
 array<balance_stats, P> measure(P const& policy, Loads const& loads) {
-  auto const load = PLIMSOLL_LOADS(2, "measure", loads, "[rows, columns]");
+  auto const load = PLIMSOLL_LOADS(unchecked, "measure", loads, "[rows, columns]");
   array<balance_stats, P> out(policy, load.extent(0));
   measure(policy, load, out);
   return out;
@@ -64,7 +64,7 @@ array<balance_stats, P> measure(P const& policy, Loads const& loads) {
 template <execution_policy P, class Rows>
 balance_summary summarize(P const& policy, Rows const& rows,
                           empty_step_policy empty = empty_step_policy::count) {
-  auto const measured = PLIMSOLL_INPUT(balance_stats, 1, "summarize", rows, "[rows]");
+  auto const measured = PLIMSOLL_INPUT(balance_stats, unchecked, "summarize", rows, "[rows]");
   return detail::summary_of("summarize", read(policy, measured), empty);
 }
 
@@ -84,16 +84,12 @@ balance_summary summarize(P const& policy, Rows const& rows,
 /// @determinism the same bits under every policy; the matrix is symmetric to the bit
 template <execution_policy P, class Loads, class Out>
 void correlate(P const& policy, Loads const& loads, Out&& correlation) {
-  constexpr char const* name = "correlate";
-  auto const load = PLIMSOLL_LOADS(3, "correlate", loads, "[steps, layers, experts]");
+  detail::checked_call call("correlate");
+  auto const load = PLIMSOLL_LOADS(call, "correlate", loads, "[steps, layers, experts]");
+  detail::expect_between(call, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  detail::expect_between(call, "loads", 1, expert_limit, load.extent(2), "experts");
   auto const out =
-      PLIMSOLL_OUTPUT(double, 3, "correlate", correlation, "[layers, experts, experts]");
-  index_t const experts = load.extent(2);
-  detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
-  detail::expect_between(name, "loads", 1, expert_limit, experts, "experts");
-  detail::expect_extent(name, "correlation", load.extent(1), out.extent(0), "layers");
-  detail::expect_extent(name, "correlation", experts, out.extent(1), "experts");
-  detail::expect_extent(name, "correlation", experts, out.extent(2), "experts");
+      PLIMSOLL_OUTPUT(double, call, "correlate", correlation, "[layers, experts, experts]");
   detail::enqueue_correlate(detail::resolve(policy), load, out);
 }
 
@@ -111,14 +107,12 @@ void correlate(P const& policy, Loads const& loads, Out&& correlation) {
 template <execution_policy P, class Loads, class Out>
 void classify_experts(P const& policy, Loads const& loads, expert_use_options const& options,
                       Out&& use) {
-  constexpr char const* name = "classify_experts";
-  auto const load = PLIMSOLL_LOADS(3, "classify_experts", loads, "[steps, layers, experts]");
-  auto const out = PLIMSOLL_OUTPUT(expert_use, 2, "classify_experts", use, "[layers, experts]");
-  detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
-  detail::expect_between(name, "loads", 1, expert_limit, load.extent(2), "experts");
-  detail::expect_extent(name, "use", load.extent(1), out.extent(0), "layers");
-  detail::expect_extent(name, "use", load.extent(2), out.extent(1), "experts");
-  detail::expect_expert_use_options(name, options);
+  detail::checked_call call("classify_experts");
+  auto const load = PLIMSOLL_LOADS(call, "classify_experts", loads, "[steps, layers, experts]");
+  detail::expect_between(call, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  detail::expect_between(call, "loads", 1, expert_limit, load.extent(2), "experts");
+  auto const out = PLIMSOLL_OUTPUT(expert_use, call, "classify_experts", use, "[layers, experts]");
+  detail::expect_expert_use_options(call, options);
   detail::enqueue_classify(detail::resolve(policy), load, options, out);
 }
 
@@ -138,17 +132,12 @@ void classify_experts(P const& policy, Loads const& loads, expert_use_options co
 template <execution_policy P, class Correlation, class Use>
 std::vector<expert_pair> correlated_pairs(P const& policy, Correlation const& correlation,
                                           Use const& use, double least = 0.8) {
-  constexpr char const* name = "correlated_pairs";
+  detail::checked_call call("correlated_pairs");
   tensor_ref<double const> const matrix =
-      PLIMSOLL_INPUT(double, 3, "correlated_pairs", correlation, "[layers, experts, experts]");
+      PLIMSOLL_INPUT(double, call, "correlated_pairs", correlation, "[layers, experts, experts]");
   matrix_ref<expert_use const> const classes =
-      PLIMSOLL_INPUT(expert_use, 2, "correlated_pairs", use, "[layers, experts]");
-  index_t const layers = matrix.extent(0);
-  index_t const experts = matrix.extent(1);
-  detail::expect_extent(name, "correlation", experts, matrix.extent(2), "experts");
-  detail::expect_extent(name, "use", layers, classes.extent(0), "layers");
-  detail::expect_extent(name, "use", experts, classes.extent(1), "experts");
-  detail::expect_number(name, "least", -1, 1, least);
+      PLIMSOLL_INPUT(expert_use, call, "correlated_pairs", use, "[layers, experts]");
+  detail::expect_number(call, "least", -1, 1, least);
   return detail::pairs_above(detail::resolve(policy), matrix, classes, least);
 }
 

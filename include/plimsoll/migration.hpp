@@ -134,14 +134,12 @@ std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
 template <execution_policy P, class Placement>
 alignment_report align(P const& policy, placement_ref const& from, placement_ref const& to,
                        alignment_options const& options, Placement&& physical_to_logical) {
-  constexpr char const* name = "align";
-  auto const map = PLIMSOLL_OUTPUT_IDS(2, "align", physical_to_logical, "[layers, slots]");
-  detail::migration_pair const pair = detail::expect_migration(name, from, to, options.on);
-  detail::expect_extent(name, "physical_to_logical", pair.layers(), map.extent(0), "layers");
-  detail::expect_extent(name, "physical_to_logical", pair.slots(), map.extent(1), "slots");
+  detail::migration_pair const pair = detail::expect_migration("align", from, to, options.on);
+  detail::checked_call call("align", {{"layers", pair.layers()}, {"slots", pair.slots()}});
+  auto const map = PLIMSOLL_OUTPUT_IDS(call, "align", physical_to_logical, "[layers, slots]");
   auto const context = detail::resolve(policy);
   detail::int32_ids const slots(context, map);
-  alignment_report report = detail::run_align(name, context, pair, options.relabel, slots.view());
+  alignment_report report = detail::run_align(call, context, pair, options.relabel, slots.view());
   slots.store();
   return report;
 }
@@ -228,22 +226,19 @@ std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
                                           placement_options const& where,
                                           migration_options const& options,
                                           Placement&& physical_to_logical, Counts&& replica_count) {
-  constexpr char const* name = "plan_within";
-  auto const load = PLIMSOLL_LOADS(3, "plan_within", loads, "[steps, layers, experts]");
-  auto const map = PLIMSOLL_OUTPUT_IDS(2, "plan_within", physical_to_logical, "[layers, slots]");
-  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "plan_within", replica_count, "[layers, experts]");
-  detail::expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
+  detail::checked_call call("plan_within");
+  auto const load = PLIMSOLL_LOADS(call, "plan_within", loads, "[steps, layers, experts]");
+  detail::expect_between(call, "loads", 1, 0x7fffffff, load.extent(0), "steps");
   detail::migration_pair const pair =
-      detail::expect_plan_within(name, load.extent(1), load.extent(2), from, to, where, options);
-  detail::expect_extent(name, "physical_to_logical", pair.layers(), map.extent(0), "layers");
-  detail::expect_extent(name, "physical_to_logical", pair.slots(), map.extent(1), "slots");
-  detail::expect_extent(name, "replica_count", pair.layers(), counts.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", pair.experts(), counts.extent(1), "experts");
+      detail::expect_plan_within(call, load.extent(1), load.extent(2), from, to, where, options);
+  call.know({"slots", pair.slots()});
+  auto const map = PLIMSOLL_OUTPUT_IDS(call, "plan_within", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(call, "plan_within", replica_count, "[layers, experts]");
   auto const context = detail::resolve(policy);
   detail::int32_ids const slots(context, map);
   detail::int32_ids const copies(context, counts);
   std::vector<migration_report> reports = detail::run_plan_within(
-      name, context, load, pair, where, options, slots.view(), copies.view());
+      call, context, load, pair, where, options, slots.view(), copies.view());
   slots.store();
   copies.store();
   return reports;
@@ -256,7 +251,7 @@ std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
                                           placement_options const& where,
                                           migration_options const& options,
                                           Placement&& physical_to_logical, Counts&& replica_count) {
-  auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
+  auto const load = PLIMSOLL_LOADS(unchecked, "plan_within", loads, "[layers, experts]");
   return plan_within(policy, detail::as_tensor(load), from, to, where, options, physical_to_logical,
                      replica_count);
 }
@@ -269,9 +264,10 @@ template <execution_policy P, class Loads>
 migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref const& from,
                               placement_ref const& to, placement_options const& where = {},
                               migration_options const& options = {}) {
-  auto const load = PLIMSOLL_LOADS(3, "plan_within", loads, "[steps, layers, experts]");
-  detail::migration_pair const pair = detail::expect_plan_within(
-      "plan_within", load.extent(1), load.extent(2), from, to, where, options);
+  detail::checked_call call("plan_within");
+  auto const load = PLIMSOLL_LOADS(call, "plan_within", loads, "[steps, layers, experts]");
+  detail::migration_pair const pair =
+      detail::expect_plan_within(call, load.extent(1), load.extent(2), from, to, where, options);
   migration_plan<P> result{detail::allocate_placement(policy, pair.layers(), pair.experts(),
                                                       pair.slots(), from.ranks, from.rank_offsets),
                            {}};
@@ -288,7 +284,7 @@ template <execution_policy P, class Loads>
 migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref const& from,
                               placement_ref const& to, placement_options const& where = {},
                               migration_options const& options = {}) {
-  auto const load = PLIMSOLL_LOADS(2, "plan_within", loads, "[layers, experts]");
+  auto const load = PLIMSOLL_LOADS(unchecked, "plan_within", loads, "[layers, experts]");
   return plan_within(policy, detail::as_tensor(load), from, to, where, options);
 }
 
@@ -349,9 +345,12 @@ class layer_planner {
   migration_report plan_layer(Loads const& loads, placement_ref const& from,
                               placement_ref const* to, Map& physical_to_logical,
                               Counts& replica_count) {
-    auto const load = PLIMSOLL_LOADS(2, "layer_planner::plan", loads, "[steps, experts]");
-    auto const map = PLIMSOLL_OUTPUT_IDS(1, "layer_planner::plan", physical_to_logical, "[slots]");
-    auto const counts = PLIMSOLL_OUTPUT_IDS(1, "layer_planner::plan", replica_count, "[experts]");
+    detail::checked_call call("layer_planner::plan");
+    auto const load = PLIMSOLL_LOADS(call, "layer_planner::plan", loads, "[steps, experts]");
+    auto const map =
+        PLIMSOLL_OUTPUT_IDS(call, "layer_planner::plan", physical_to_logical, "[slots]");
+    auto const counts =
+        PLIMSOLL_OUTPUT_IDS(call, "layer_planner::plan", replica_count, "[experts]");
     return kept_.plan("layer_planner::plan", load, from, to, map, counts);
   }
 

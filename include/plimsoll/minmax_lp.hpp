@@ -120,17 +120,15 @@ class minmax_lp {
   template <class Loads, class Split>
   void solve(Loads const& loads, minmax_lp_inputs const& inputs, Split&& split,
              minmax_lp_outputs const& outputs = {}) {
-    constexpr char const* name = "minmax_lp::solve";
-    auto const load = PLIMSOLL_LOADS(2, "minmax_lp::solve", loads, "[layers, experts]");
+    detail::checked_call call("minmax_lp::solve", {{"layers", pipeline_.layers},
+                                                   {"experts", pipeline_.graph.experts},
+                                                   {"slots", pipeline_.graph.slots},
+                                                   {"ranks", pipeline_.graph.ranks}});
+    auto const load = PLIMSOLL_LOADS(call, "minmax_lp::solve", loads, "[layers, experts]");
     matrix_ref<double> const parts =
-        PLIMSOLL_OUTPUT(double, 2, "minmax_lp::solve", split, "[layers, slots]");
-    index_t const layers = pipeline_.layers;
-    detail::expect_extent(name, "loads", layers, load.extent(0), "layers");
-    detail::expect_extent(name, "loads", pipeline_.graph.experts, load.extent(1), "experts");
-    detail::expect_extent(name, "split", layers, parts.extent(0), "layers");
-    detail::expect_extent(name, "split", pipeline_.graph.slots, parts.extent(1), "slots");
-    expect_by_rank(name, "inputs.base_load", inputs.base_load);
-    expect_by_rank(name, "outputs.bottleneck", outputs.bottleneck);
+        PLIMSOLL_OUTPUT(double, call, "minmax_lp::solve", split, "[layers, slots]");
+    call.expect_given("inputs.base_load", inputs.base_load, "[layers, ranks]");
+    call.expect_given("outputs.bottleneck", outputs.bottleneck, "[layers, ranks]");
     pipeline_.enqueue_solve(load, inputs, parts, outputs);
   }
   /// @brief Splits the loads of one step without optional inputs and outputs.
@@ -172,13 +170,6 @@ class minmax_lp {
         "minmax_lp::update", pipeline_.graph, pipeline_.layers, first_layer, placement, on);
     pipeline_.enqueue_update(first_layer, placement, on == nullptr ? nullptr : &ranks,
                              pipeline_.memory.data());
-  }
-  template <class Matrix>
-  void expect_by_rank(char const* name, char const* argument, Matrix const& matrix) const {
-    if (detail::is_given(name, argument, matrix)) {
-      detail::expect_extent(name, argument, pipeline_.layers, matrix.extent(0), "layers");
-      detail::expect_extent(name, argument, pipeline_.graph.ranks, matrix.extent(1), "ranks");
-    }
   }
 
   detail::minmax_lp_pipeline<detail::context_of<P>> pipeline_;

@@ -66,20 +66,17 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Loads, class Counts, class Placement>
 std::vector<certificate> place(P const& policy, Loads const& loads, Counts const& replica_count,
                                placement_options const& options, Placement&& physical_to_logical) {
-  constexpr char const* name = "place";
-  auto const load = PLIMSOLL_LOADS(2, "place", loads, "[layers, experts]");
-  auto const counts = PLIMSOLL_IDS(2, "place", replica_count, "[layers, experts]");
-  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "place", physical_to_logical, "[layers, slots]");
+  detail::checked_call call("place");
+  auto const load = PLIMSOLL_LOADS(call, "place", loads, "[layers, experts]");
+  auto const counts = PLIMSOLL_IDS(call, "place", replica_count, "[layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(call, "place", physical_to_logical, "[layers, slots]");
   index_t const layers = load.extent(0);
-  detail::expect_placeable(name, layers, load.extent(1), placement.extent(1), options);
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", load.extent(1), counts.extent(1), "experts");
-  detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
+  detail::expect_placeable(call, layers, load.extent(1), placement.extent(1), options);
 
   auto const context = detail::resolve(policy);
   detail::int32_ids const copies(context, counts);
   detail::int32_ids const out(context, placement);
-  return detail::run_planning(name, context, layers, 1, detail::throw_placement_fault,
+  return detail::run_planning(call, context, layers, 1, detail::throw_placement_fault,
                               [&](detail::problem_report* reports) {
                                 copies.load();
                                 detail::enqueue_place(context, load, copies.view(), options,
@@ -97,14 +94,12 @@ std::vector<certificate> place(P const& policy, Loads const& loads, Counts const
 template <execution_policy P, class Loads, class Counts>
 placement<P> place(P const& policy, Loads const& loads, Counts const& replica_count, index_t slots,
                    placement_options const& options) {
-  constexpr char const* name = "place";
-  auto const load = PLIMSOLL_LOADS(2, "place", loads, "[layers, experts]");
-  auto const counts = PLIMSOLL_IDS(2, "place", replica_count, "[layers, experts]");
+  detail::checked_call call("place");
+  auto const load = PLIMSOLL_LOADS(call, "place", loads, "[layers, experts]");
+  auto const counts = PLIMSOLL_IDS(call, "place", replica_count, "[layers, experts]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
-  detail::expect_placeable(name, layers, experts, slots, options, "options", "slots");
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
+  detail::expect_placeable(call, layers, experts, slots, options, "options", "slots");
   auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                            options.rank_offsets);
   detail::copy_ids(detail::resolve(policy), counts, result.replica_count.view());
@@ -144,30 +139,26 @@ template <execution_policy P, class Loads, class NodeExperts, class NodeOffsets>
 std::vector<certificate> place_groups(P const& policy, Loads const& loads, index_t groups,
                                       index_t slots, placement_options const& options,
                                       NodeExperts&& node_experts, NodeOffsets&& node_offsets) {
-  constexpr char const* name = "place_groups";
-  auto const load = PLIMSOLL_LOADS(2, "place_groups", loads, "[layers, experts]");
-  matrix_ref<std::int32_t> const experts_of =
-      PLIMSOLL_OUTPUT(int32, 2, "place_groups", node_experts, "[layers, experts]");
-  matrix_ref<std::int32_t> const offsets =
-      PLIMSOLL_OUTPUT(int32, 2, "place_groups", node_offsets, "[layers, nodes + 1]");
+  detail::checked_call call("place_groups");
+  auto const load = PLIMSOLL_LOADS(call, "place_groups", loads, "[layers, experts]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   placement_options where = options;
   where.node_experts = {};
   where.node_offsets = {};
-  detail::expect_between(name, "loads", 1, expert_limit, experts, "experts");
-  detail::expect_between(name, "slots", experts, 0x7fffffff, slots,
+  detail::expect_between(call, "loads", 1, expert_limit, experts, "experts");
+  detail::expect_between(call, "slots", experts, 0x7fffffff, slots,
                          "slots (at least one per expert)");
-  detail::expect_placeable(name, layers, experts, slots, where);
-  detail::expect_groups(name, experts, groups);
-  detail::expect_extent(name, "node_experts", layers, experts_of.extent(0), "layers");
-  detail::expect_extent(name, "node_experts", experts, experts_of.extent(1), "experts");
-  detail::expect_extent(name, "node_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_extent(name, "node_offsets", options.on.nodes + 1, offsets.extent(1),
-                        "offsets (nodes + 1)");
+  detail::expect_placeable(call, layers, experts, slots, where);
+  detail::expect_groups(call, experts, groups);
+  call.know({"nodes", options.on.nodes});
+  matrix_ref<std::int32_t> const experts_of =
+      PLIMSOLL_OUTPUT(int32, call, "place_groups", node_experts, "[layers, experts]");
+  matrix_ref<std::int32_t> const offsets =
+      PLIMSOLL_OUTPUT(int32, call, "place_groups", node_offsets, "[layers, nodes + 1]");
 
   auto const context = detail::resolve(policy);
-  return detail::run_planning(name, context, layers, 1, detail::throw_placement_fault,
+  return detail::run_planning(call, context, layers, 1, detail::throw_placement_fault,
                               [&](detail::problem_report* reports) {
                                 detail::enqueue_place_groups(context, load, groups, slots, where,
                                                              experts_of, offsets, reports);

@@ -50,14 +50,13 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @determinism integers only: the same bits under every policy
 template <execution_policy P, class Map, class Counts>
 void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& replica_count) {
-  constexpr char const* name = "count_replicas";
-  auto const map = PLIMSOLL_IDS(2, "count_replicas", physical_to_logical, "[layers, slots]");
-  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "count_replicas", replica_count, "[layers, experts]");
-  index_t const layers = map.extent(0);
-  detail::expect_slots(name, "physical_to_logical", layers, map);
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_between(name, "replica_count", 1, expert_limit, counts.extent(1), "experts");
-  detail::slots_to_counts(name, detail::resolve(policy), map, counts);
+  detail::checked_call call("count_replicas");
+  auto const map = PLIMSOLL_IDS(call, "count_replicas", physical_to_logical, "[layers, slots]");
+  auto const counts =
+      PLIMSOLL_OUTPUT_IDS(call, "count_replicas", replica_count, "[layers, experts]");
+  detail::expect_slots(call, "physical_to_logical", map);
+  detail::expect_between(call, "replica_count", 1, expert_limit, counts.extent(1), "experts");
+  detail::slots_to_counts(call, detail::resolve(policy), map, counts);
 }
 
 /// @brief Lists the slots of every expert: slot map to replica lists.
@@ -75,19 +74,16 @@ void count_replicas(P const& policy, Map const& physical_to_logical, Counts&& re
 template <execution_policy P, class Map, class Offsets, class Slots>
 void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&& replica_offsets,
                        Slots&& replica_slots) {
-  constexpr char const* name = "slots_to_replicas";
-  auto const map = PLIMSOLL_IDS(2, "slots_to_replicas", physical_to_logical, "[layers, slots]");
+  detail::checked_call call("slots_to_replicas");
+  auto const map = PLIMSOLL_IDS(call, "slots_to_replicas", physical_to_logical, "[layers, slots]");
   auto const offsets =
-      PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_offsets, "[layers, experts + 1]");
-  auto const lists = PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_slots, "[layers, slots]");
-  index_t const layers = map.extent(0);
-  index_t const slots = detail::expect_slots(name, "physical_to_logical", layers, map);
-  detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_between(name, "replica_offsets", 2, expert_limit + 1, offsets.extent(1),
+      PLIMSOLL_OUTPUT_IDS(call, "slots_to_replicas", replica_offsets, "[layers, experts + 1]");
+  auto const lists =
+      PLIMSOLL_OUTPUT_IDS(call, "slots_to_replicas", replica_slots, "[layers, slots]");
+  detail::expect_slots(call, "physical_to_logical", map);
+  detail::expect_between(call, "replica_offsets", 2, expert_limit + 1, offsets.extent(1),
                          "offsets (experts + 1)");
-  detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
-  detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
-  detail::slots_to_lists(name, detail::resolve(policy), map, offsets.extent(1) - 1, offsets, lists);
+  detail::slots_to_lists(call, detail::resolve(policy), map, offsets.extent(1) - 1, offsets, lists);
 }
 
 /// @brief Counts and lists the slots of every expert: the three arrays that TensorRT-LLM's kernels
@@ -108,24 +104,20 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Offsets&
 template <execution_policy P, class Map, class Counts, class Offsets, class Slots>
 void slots_to_replicas(P const& policy, Map const& physical_to_logical, Counts&& replica_count,
                        Offsets&& replica_offsets, Slots&& replica_slots) {
-  constexpr char const* name = "slots_to_replicas";
-  auto const map = PLIMSOLL_IDS(2, "slots_to_replicas", physical_to_logical, "[layers, slots]");
+  detail::checked_call call("slots_to_replicas");
+  auto const map = PLIMSOLL_IDS(call, "slots_to_replicas", physical_to_logical, "[layers, slots]");
   auto const counts =
-      PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_count, "[layers, experts]");
+      PLIMSOLL_OUTPUT_IDS(call, "slots_to_replicas", replica_count, "[layers, experts]");
   auto const offsets =
-      PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_offsets, "[layers, experts (+ 1)]");
-  auto const lists = PLIMSOLL_OUTPUT_IDS(2, "slots_to_replicas", replica_slots, "[layers, slots]");
-  index_t const layers = map.extent(0);
-  index_t const slots = detail::expect_slots(name, "physical_to_logical", layers, map);
+      PLIMSOLL_OUTPUT_IDS(call, "slots_to_replicas", replica_offsets, "[layers, experts (+ 1)]");
+  auto const lists =
+      PLIMSOLL_OUTPUT_IDS(call, "slots_to_replicas", replica_slots, "[layers, slots]");
+  detail::expect_slots(call, "physical_to_logical", map);
   index_t const experts = counts.extent(1);
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_between(name, "replica_count", 1, expert_limit, experts, "experts");
-  detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_between(name, "replica_offsets", experts, experts + 1, offsets.extent(1),
+  detail::expect_between(call, "replica_count", 1, expert_limit, experts, "experts");
+  detail::expect_between(call, "replica_offsets", experts, experts + 1, offsets.extent(1),
                          "offsets (experts, or experts + 1)");
-  detail::expect_extent(name, "replica_slots", layers, lists.extent(0), "layers");
-  detail::expect_extent(name, "replica_slots", slots, lists.extent(1), "slots");
-  detail::slots_to_lists(name, detail::resolve(policy), map, experts, offsets, lists, counts);
+  detail::slots_to_lists(call, detail::resolve(policy), map, experts, offsets, lists, counts);
 }
 
 /// @brief Finds the expert of every slot: replica lists to slot map.
@@ -144,14 +136,12 @@ void slots_to_replicas(P const& policy, Map const& physical_to_logical, Counts&&
 template <execution_policy P, class Map>
 void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
                        Map&& physical_to_logical) {
-  constexpr char const* name = "replicas_to_slots";
-  detail::replica_source const source = detail::expect_replicas(name, replicas);
+  detail::replica_source const source = detail::expect_replicas("replicas_to_slots", replicas);
+  detail::checked_call call("replicas_to_slots",
+                            {{"layers", source.offsets.extent(0)}, {"slots", source.slots()}});
   auto const map =
-      PLIMSOLL_OUTPUT_IDS(2, "replicas_to_slots", physical_to_logical, "[layers, slots]");
-  detail::expect_extent(name, "physical_to_logical", source.offsets.extent(0), map.extent(0),
-                        "layers");
-  detail::expect_extent(name, "physical_to_logical", source.slots(), map.extent(1), "slots");
-  detail::lists_to_slots(name, detail::resolve(policy), source, map);
+      PLIMSOLL_OUTPUT_IDS(call, "replicas_to_slots", physical_to_logical, "[layers, slots]");
+  detail::lists_to_slots(call, detail::resolve(policy), source, map);
 }
 
 /// @brief Pads the replica lists to one width, the form that engines use.
@@ -168,16 +158,14 @@ void replicas_to_slots(P const& policy, replica_lists_ref const& replicas,
 template <execution_policy P, class Padded>
 void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
                         Padded&& logical_to_physical) {
-  constexpr char const* name = "replicas_to_padded";
-  detail::replica_source const source = detail::expect_replicas(name, replicas);
-  auto const padded =
-      PLIMSOLL_OUTPUT_IDS(3, "replicas_to_padded", logical_to_physical, "[layers, experts, width]");
-  index_t const layers = source.offsets.extent(0);
-  detail::expect_extent(name, "logical_to_physical", layers, padded.extent(0), "layers");
-  detail::expect_extent(name, "logical_to_physical", source.experts, padded.extent(1), "experts");
-  detail::expect_between(name, "logical_to_physical", 1, detail::slot_limit, padded.extent(2),
+  detail::replica_source const source = detail::expect_replicas("replicas_to_padded", replicas);
+  detail::checked_call call("replicas_to_padded",
+                            {{"layers", source.offsets.extent(0)}, {"experts", source.experts}});
+  auto const padded = PLIMSOLL_OUTPUT_IDS(call, "replicas_to_padded", logical_to_physical,
+                                          "[layers, experts, width]");
+  detail::expect_between(call, "logical_to_physical", 1, detail::slot_limit, padded.extent(2),
                          "as the width");
-  detail::lists_to_padded(name, detail::resolve(policy), source, padded);
+  detail::lists_to_padded(call, detail::resolve(policy), source, padded);
 }
 
 /// @brief Removes the padding: padded inverse to replica lists.
@@ -197,20 +185,16 @@ void replicas_to_padded(P const& policy, replica_lists_ref const& replicas,
 template <execution_policy P, class Padded, class Offsets, class Slots>
 void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
                         Offsets&& replica_offsets, Slots&& replica_slots) {
-  constexpr char const* name = "padded_to_replicas";
+  detail::checked_call call("padded_to_replicas");
   auto const padded =
-      PLIMSOLL_IDS(3, "padded_to_replicas", logical_to_physical, "[layers, experts, width]");
+      PLIMSOLL_IDS(call, "padded_to_replicas", logical_to_physical, "[layers, experts, width]");
   auto const offsets =
-      PLIMSOLL_OUTPUT_IDS(2, "padded_to_replicas", replica_offsets, "[layers, experts + 1]");
-  auto const lists = PLIMSOLL_OUTPUT_IDS(2, "padded_to_replicas", replica_slots, "[layers, slots]");
-  index_t const layers = padded.extent(0);
-  index_t const experts = padded.extent(1);
-  detail::expect_between(name, "logical_to_physical", 1, expert_limit, experts, "experts");
-  detail::expect_extent(name, "replica_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_extent(name, "replica_offsets", experts + 1, offsets.extent(1),
-                        "offsets (experts + 1)");
-  detail::expect_slots(name, "replica_slots", layers, lists);
-  detail::padded_to_lists(name, detail::resolve(policy), padded, offsets, lists);
+      PLIMSOLL_OUTPUT_IDS(call, "padded_to_replicas", replica_offsets, "[layers, experts + 1]");
+  auto const lists =
+      PLIMSOLL_OUTPUT_IDS(call, "padded_to_replicas", replica_slots, "[layers, slots]");
+  detail::expect_between(call, "logical_to_physical", 1, expert_limit, padded.extent(1), "experts");
+  detail::expect_slots(call, "replica_slots", lists);
+  detail::padded_to_lists(call, detail::resolve(policy), padded, offsets, lists);
 }
 
 /// @brief Lists the experts of every rank in the order of its slots, without the empty slots.
@@ -228,7 +212,7 @@ void padded_to_replicas(P const& policy, Padded const& logical_to_physical,
 template <execution_policy P, class Lists>
 void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& rank_experts) {
   auto const lists =
-      PLIMSOLL_OUTPUT_IDS(3, "slots_to_ranks", rank_experts, "[layers, ranks, width]");
+      PLIMSOLL_OUTPUT_IDS(unchecked, "slots_to_ranks", rank_experts, "[layers, ranks, width]");
   detail::slots_to_rank_lists("slots_to_ranks", detail::resolve(policy), placement, false, lists);
 }
 
@@ -247,7 +231,7 @@ void slots_to_ranks(P const& policy, placement_ref const& placement, Lists&& ran
 template <execution_policy P, class Rows>
 void slots_to_rank_rows(P const& policy, placement_ref const& placement, Rows&& rank_experts) {
   auto const rows =
-      PLIMSOLL_OUTPUT_IDS(3, "slots_to_rank_rows", rank_experts, "[layers, ranks, width]");
+      PLIMSOLL_OUTPUT_IDS(unchecked, "slots_to_rank_rows", rank_experts, "[layers, ranks, width]");
   detail::slots_to_rank_lists("slots_to_rank_rows", detail::resolve(policy), placement, true, rows);
 }
 
@@ -266,18 +250,15 @@ void slots_to_rank_rows(P const& policy, placement_ref const& placement, Rows&& 
 template <execution_policy P, class Lists, class Map, class Offsets>
 void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_to_logical,
                     Offsets&& rank_offsets) {
-  constexpr char const* name = "ranks_to_slots";
-  auto const lists = PLIMSOLL_IDS(3, "ranks_to_slots", rank_experts, "[layers, ranks, width]");
-  auto const map = PLIMSOLL_OUTPUT_IDS(2, "ranks_to_slots", physical_to_logical, "[layers, slots]");
+  detail::checked_call call("ranks_to_slots");
+  auto const lists = PLIMSOLL_IDS(call, "ranks_to_slots", rank_experts, "[layers, ranks, width]");
+  auto const map =
+      PLIMSOLL_OUTPUT_IDS(call, "ranks_to_slots", physical_to_logical, "[layers, slots]");
   auto const offsets =
-      PLIMSOLL_OUTPUT_IDS(2, "ranks_to_slots", rank_offsets, "[layers, ranks + 1]");
-  index_t const layers = lists.extent(0);
-  index_t const ranks = lists.extent(1);
-  detail::expect_between(name, "rank_experts", 1, rank_limit, ranks, "ranks");
-  detail::expect_slots(name, "physical_to_logical", layers, map);
-  detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_extent(name, "rank_offsets", ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
-  detail::rank_lists_to_slots(name, detail::resolve(policy), lists, map, offsets);
+      PLIMSOLL_OUTPUT_IDS(call, "ranks_to_slots", rank_offsets, "[layers, ranks + 1]");
+  detail::expect_between(call, "rank_experts", 1, rank_limit, lists.extent(1), "ranks");
+  detail::expect_slots(call, "physical_to_logical", map);
+  detail::rank_lists_to_slots(call, detail::resolve(policy), lists, map, offsets);
 }
 
 /// @brief Moves a placement to other ranks: those that join begin empty, and those that are lost
@@ -311,22 +292,20 @@ template <execution_policy P, class Ranks, class Map, class Counts>
 void resize_placement(P const& policy, placement_ref const& from, Ranks const& source_ranks,
                       matrix_ref<std::int32_t const> const& rank_offsets, Map&& physical_to_logical,
                       Counts&& replica_count) {
-  constexpr char const* name = "resize_placement";
-  auto const ranks = PLIMSOLL_IDS(1, "resize_placement", source_ranks, "[ranks]");
-  auto const map =
-      PLIMSOLL_OUTPUT_IDS(2, "resize_placement", physical_to_logical, "[layers, slots]");
-  auto const counts =
-      PLIMSOLL_OUTPUT_IDS(2, "resize_placement", replica_count, "[layers, experts]");
   index_t const layers = from.physical_to_logical.extent(0);
   index_t const experts = from.replica_count.extent(1);
-  detail::ranked_source const source = detail::expect_ranked(name, from, experts, "from");
-  detail::expect_between(name, "from.replica_count", 1, expert_limit, experts, "experts");
-  detail::expect_between(name, "source_ranks", 1, rank_limit, ranks.extent(0), "ranks");
-  detail::expect_rank_offsets(name, "rank_offsets", rank_offsets, layers, ranks.extent(0));
-  detail::expect_slots(name, "physical_to_logical", layers, map);
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
-  detail::resize_map(name, detail::resolve(policy), source, ranks,
+  detail::checked_call call("resize_placement", {{"layers", layers}, {"experts", experts}});
+  detail::ranked_source const source = detail::expect_ranked(call, from, experts, "from");
+  detail::expect_between(call, "from.replica_count", 1, expert_limit, experts, "experts");
+  auto const ranks = PLIMSOLL_IDS(call, "resize_placement", source_ranks, "[ranks]");
+  auto const map =
+      PLIMSOLL_OUTPUT_IDS(call, "resize_placement", physical_to_logical, "[layers, slots]");
+  auto const counts =
+      PLIMSOLL_OUTPUT_IDS(call, "resize_placement", replica_count, "[layers, experts]");
+  detail::expect_between(call, "source_ranks", 1, rank_limit, ranks.extent(0), "ranks");
+  detail::expect_rank_offsets(call, "rank_offsets", rank_offsets, layers, ranks.extent(0));
+  detail::expect_slots(call, "physical_to_logical", map);
+  detail::resize_map(call, detail::resolve(policy), source, ranks,
                      {rank_offsets, map.extent(1), ranks.extent(0)}, map, counts);
 }
 
@@ -340,12 +319,12 @@ template <execution_policy P, class Ranks>
 placement<P> resize_placement(P const& policy, placement_ref const& from, Ranks const& source_ranks,
                               index_t slots,
                               matrix_ref<std::int32_t const> const& rank_offsets = {}) {
-  constexpr char const* name = "resize_placement";
-  auto const ranks = PLIMSOLL_IDS(1, "resize_placement", source_ranks, "[ranks]");
+  detail::checked_call call("resize_placement");
+  auto const ranks = PLIMSOLL_IDS(call, "resize_placement", source_ranks, "[ranks]");
   index_t const layers = from.physical_to_logical.extent(0);
-  detail::expect_between(name, "slots", 1, detail::slot_limit, slots, "slots");
-  detail::expect_between(name, "source_ranks", 1, rank_limit, ranks.extent(0), "ranks");
-  detail::expect_rank_offsets(name, "rank_offsets", rank_offsets, layers, ranks.extent(0));
+  detail::expect_between(call, "slots", 1, detail::slot_limit, slots, "slots");
+  detail::expect_between(call, "source_ranks", 1, rank_limit, ranks.extent(0), "ranks");
+  detail::expect_rank_offsets(call, "rank_offsets", rank_offsets, layers, ranks.extent(0));
   auto result = detail::allocate_placement(policy, layers, from.replica_count.extent(1), slots,
                                            ranks.extent(0), rank_offsets);
   resize_placement(policy, from, source_ranks, rank_offsets, result.physical_to_logical,
@@ -429,14 +408,15 @@ void validate(P const& policy, placement_ref const& placement, Replicas const& r
 /// @determinism the same fault under every policy
 template <execution_policy P, class Padded>
 void validate(P const& policy, placement_ref const& placement, Padded const& logical_to_physical) {
-  constexpr char const* name = "validate";
-  auto const padded = PLIMSOLL_IDS(3, "validate", logical_to_physical, "[layers, experts, width]");
+  detail::checked_call call("validate");
+  auto const padded =
+      PLIMSOLL_IDS(call, "validate", logical_to_physical, "[layers, experts, width]");
   auto const& map = placement.physical_to_logical;
   index_t const experts = padded.extent(1);
-  detail::expect_between(name, "logical_to_physical", 1, expert_limit, experts, "experts");
-  detail::expect_slots(name, "placement.physical_to_logical", map.extent(0), map);
-  detail::expect_comparable(name, placement, padded.extent(0), experts, "logical_to_physical");
-  detail::compare_padded(name, detail::resolve(policy), padded, map);
+  detail::expect_between(call, "logical_to_physical", 1, expert_limit, experts, "experts");
+  detail::expect_slots(call, "placement.physical_to_logical", map);
+  detail::expect_comparable(call, placement, padded.extent(0), experts, "logical_to_physical");
+  detail::compare_padded(call, detail::resolve(policy), padded, map);
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

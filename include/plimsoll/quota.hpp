@@ -50,20 +50,16 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Loads, class Split, class Quotas, class Reports>
 void quota(P const& policy, Loads const& loads, placement_ref const& placement, Split const& split,
            Quotas&& quotas, Reports&& reports) {
-  constexpr char const* name = "quota";
-  auto const load = PLIMSOLL_COUNTS(2, "quota", loads, "[layers, experts]");
+  detail::checked_call call("quota");
+  auto const load = PLIMSOLL_COUNTS(call, "quota", loads, "[layers, experts]");
+  auto const ranges = detail::ranges_of(call, placement);
   matrix_ref<double const> const parts =
-      PLIMSOLL_INPUT(double, 2, "quota", split, "[layers, slots]");
+      PLIMSOLL_INPUT(double, call, "quota", split, "[layers, slots]");
   matrix_ref<std::int32_t> const whole =
-      PLIMSOLL_OUTPUT(int32, 2, "quota", quotas, "[layers, slots]");
+      PLIMSOLL_OUTPUT(int32, call, "quota", quotas, "[layers, slots]");
   vector_ref<quota_report> const results =
-      PLIMSOLL_OUTPUT(quota_report, 1, "quota", reports, "[layers]");
-  index_t const layers = load.extent(0);
-  auto const ranges = detail::ranges_of(name, placement, layers);
-  detail::expect_between(name, "loads", 1, expert_limit, load.extent(1), "experts");
-  detail::expect_rows_of_slots(name, "split", parts, layers, "layers", ranges.slots);
-  detail::expect_rows_of_slots(name, "quotas", whole, layers, "layers", ranges.slots);
-  detail::expect_extent(name, "reports", layers, results.extent(0), "layers");
+      PLIMSOLL_OUTPUT(quota_report, call, "quota", reports, "[layers]");
+  detail::expect_between(call, "loads", 1, expert_limit, load.extent(1), "experts");
   detail::enqueue_quota(detail::resolve(policy), load, placement.physical_to_logical, ranges, parts,
                         whole, results);
 }
@@ -76,7 +72,7 @@ void quota(P const& policy, Loads const& loads, placement_ref const& placement, 
 template <execution_policy P, view_of<quota_report, 1> Reports>
 void check(P const& policy, Reports const& reports) {
   detail::expect_all_rounded(
-      read(policy, PLIMSOLL_INPUT(quota_report, 1, "check", reports, "[layers]")));
+      read(policy, PLIMSOLL_INPUT(quota_report, unchecked, "check", reports, "[layers]")));
 }
 
 /// @brief Divides the quotas of one layer among the source ranks, so that as many tokens as
@@ -101,19 +97,16 @@ void check(P const& policy, Reports const& reports) {
 template <execution_policy P, class Quotas, class Counts, class SourceQuotas>
 void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
                    placement_ref const& placement, index_t nodes, SourceQuotas&& source_quotas) {
-  constexpr char const* name = "source_quotas";
+  detail::checked_call call("source_quotas", {{"layers", 1}, {"ranks", placement.ranks}});
+  auto const ranges = detail::ranges_of(call, placement);
   vector_ref<std::int32_t const> const whole =
-      PLIMSOLL_INPUT(int32, 1, "source_quotas", quotas, "[slots]");
+      PLIMSOLL_INPUT(int32, call, "source_quotas", quotas, "[slots]");
   matrix_ref<std::int32_t const> const from =
-      PLIMSOLL_INPUT(int32, 2, "source_quotas", counts, "[ranks, experts]");
+      PLIMSOLL_INPUT(int32, call, "source_quotas", counts, "[ranks, experts]");
   matrix_ref<std::int32_t> const out =
-      PLIMSOLL_OUTPUT(int32, 2, "source_quotas", source_quotas, "[ranks, slots]");
-  auto const ranges = detail::ranges_of(name, placement, 1);
-  detail::expect_between(name, "nodes", 1, placement.ranks, nodes, "nodes");
-  detail::expect_extent(name, "quotas", ranges.slots, whole.extent(0), "slots");
-  detail::expect_extent(name, "counts", placement.ranks, from.extent(0), "ranks");
-  detail::expect_between(name, "counts", 1, expert_limit, from.extent(1), "experts");
-  detail::expect_rows_of_slots(name, "source_quotas", out, placement.ranks, "ranks", ranges.slots);
+      PLIMSOLL_OUTPUT(int32, call, "source_quotas", source_quotas, "[ranks, slots]");
+  detail::expect_between(call, "nodes", 1, placement.ranks, nodes, "nodes");
+  detail::expect_between(call, "counts", 1, expert_limit, from.extent(1), "experts");
   detail::enqueue_source_quotas(detail::resolve(policy), whole, from,
                                 detail::row_of(placement.physical_to_logical, 0), ranges, nodes,
                                 out);
@@ -146,23 +139,21 @@ template <execution_policy P, class Ids, class Map, class Quotas, class Slots, c
 void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logical,
               Quotas const& quotas, dispatch_options const& options, Slots&& slots,
               Counters&& counters) {
-  constexpr char const* name = "dispatch";
-  auto const ids = PLIMSOLL_IDS(2, "dispatch", topk_ids, "[tokens, k]");
-  auto const map = PLIMSOLL_IDS(1, "dispatch", physical_to_logical, "[slots]");
+  detail::checked_call call("dispatch");
+  detail::expect_between(call, "options.experts", 1, expert_limit, options.experts, "experts");
+  auto const ids = PLIMSOLL_IDS(call, "dispatch", topk_ids, "[tokens, k]");
+  detail::expect_between(call, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
+  detail::expect_between(call, "topk_ids", 0, 0x7fffffff / ids.extent(1), ids.extent(0),
+                         "tokens (below 2^31 ids)");
+  auto const map = PLIMSOLL_IDS(call, "dispatch", physical_to_logical, "[slots]");
+  detail::expect_between(call, "physical_to_logical", 1, 0x7fffffff, map.extent(0), "slots");
   using id = typename decltype(ids)::value_type;
   using expert = typename decltype(map)::value_type;
   vector_ref<std::int32_t const> const whole =
-      PLIMSOLL_INPUT(int32, 1, "dispatch", quotas, "[slots]");
-  auto const chosen = PLIMSOLL_OUTPUT_IDS(2, "dispatch", slots, "[tokens, k]");
+      PLIMSOLL_INPUT(int32, call, "dispatch", quotas, "[slots]");
+  auto const chosen = PLIMSOLL_OUTPUT_IDS(call, "dispatch", slots, "[tokens, k]");
   vector_ref<dispatch_counters> const counted =
-      PLIMSOLL_OUTPUT(dispatch_counters, 1, "dispatch", counters, "[1]");
-  detail::expect_between(name, "options.experts", 1, expert_limit, options.experts, "experts");
-  detail::expect_between(name, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
-  detail::expect_between(name, "topk_ids", 0, 0x7fffffff / ids.extent(1), ids.extent(0),
-                         "tokens (below 2^31 ids)");
-  detail::expect_between(name, "physical_to_logical", 1, 0x7fffffff, map.extent(0), "slots");
-  detail::expect_extent(name, "quotas", map.extent(0), whole.extent(0), "slots");
-  detail::expect_dispatch_outputs(name, ids.extent(0), ids.extent(1), chosen, counted);
+      PLIMSOLL_OUTPUT(dispatch_counters, call, "dispatch", counters, "[1]");
   detail::enqueue_dispatch(detail::resolve(policy), matrix_ref<id const>(ids),
                            vector_ref<expert const>(map), whole, options, chosen, counted);
 }

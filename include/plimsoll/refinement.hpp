@@ -65,21 +65,19 @@ template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> refine(P const& policy, Loads const& loads, placement_options const& where,
                                 refinement_options const& options, Placement&& physical_to_logical,
                                 Counts&& replica_count) {
-  constexpr char const* name = "refine";
-  auto const load = PLIMSOLL_LOADS(2, "refine", loads, "[layers, experts]");
-  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "refine", physical_to_logical, "[layers, slots]");
-  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "refine", replica_count, "[layers, experts]");
+  detail::checked_call call("refine");
+  auto const load = PLIMSOLL_LOADS(call, "refine", loads, "[layers, experts]");
+  auto const placement =
+      PLIMSOLL_OUTPUT_IDS(call, "refine", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(call, "refine", replica_count, "[layers, experts]");
   index_t const layers = load.extent(0);
-  detail::expect_placeable(name, layers, load.extent(1), placement.extent(1), where, "where");
-  detail::expect_refinable(name, options);
-  detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", load.extent(1), counts.extent(1), "experts");
+  detail::expect_placeable(call, layers, load.extent(1), placement.extent(1), where, "where");
+  detail::expect_refinable(call, options);
 
   auto const context = detail::resolve(policy);
   detail::int32_ids const map(context, placement);
   detail::int32_ids const copies(context, counts);
-  return detail::run_planning(name, context, layers, 1, detail::throw_refinement_fault,
+  return detail::run_planning(call, context, layers, 1, detail::throw_refinement_fault,
                               [&](detail::problem_report* reports) {
                                 map.load();
                                 detail::enqueue_refine(context, load, where, options, map.view(),
@@ -101,17 +99,16 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
 template <execution_policy P, class Loads>
 placement<P> refine(P const& policy, Loads const& loads, placement_ref const& given,
                     placement_options const& where, refinement_options const& options) {
-  constexpr char const* name = "refine";
-  auto const load = PLIMSOLL_LOADS(2, "refine", loads, "[layers, experts]");
+  detail::checked_call call("refine");
+  auto const load = PLIMSOLL_LOADS(call, "refine", loads, "[layers, experts]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
   index_t const slots = given.physical_to_logical.extent(1);
-  detail::expect_elements(name, "given.physical_to_logical", given.physical_to_logical);
-  detail::expect_elements(name, "given.rank_offsets", given.rank_offsets);
-  placement_options const ranks = detail::options_for(name, given, where);
-  detail::expect_placeable(name, layers, experts, slots, ranks, "where");
-  detail::expect_extent(name, "given.physical_to_logical", layers,
-                        given.physical_to_logical.extent(0), "layers");
+  detail::expect_elements(call, "given.physical_to_logical", given.physical_to_logical);
+  detail::expect_elements(call, "given.rank_offsets", given.rank_offsets);
+  placement_options const ranks = detail::options_for(call, given, where);
+  detail::expect_placeable(call, layers, experts, slots, ranks, "where");
+  call.expect("given.physical_to_logical", given.physical_to_logical, "[layers, slots]");
   auto result = detail::allocate_placement(policy, layers, experts, slots, ranks.on.ranks,
                                            ranks.rank_offsets);
   detail::copy_ids(detail::resolve(policy), given.physical_to_logical,

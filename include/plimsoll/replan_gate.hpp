@@ -76,10 +76,10 @@ template <execution_policy P, class Loads, class Cost>
 replan_decision replan_gate(P const& policy, Loads const& loads, placement_ref const& in_use,
                             std::vector<replan_candidate> const& candidates,
                             replan_options<Cost> const& options) {
-  constexpr char const* name = "replan_gate";
-  auto const load = PLIMSOLL_LOADS(3, "replan_gate", loads, "[steps, layers, experts]");
+  detail::checked_call call("replan_gate");
+  auto const load = PLIMSOLL_LOADS(call, "replan_gate", loads, "[steps, layers, experts]");
   auto const context = detail::resolve(policy);
-  auto const gate = detail::expect_replan_gate(name, context, load, in_use, options);
+  auto const gate = detail::expect_replan_gate(call, context, load, in_use, options);
   return gate.decide(load, in_use, gate.judge_in_use(load, in_use), candidates);
 }
 
@@ -99,17 +99,17 @@ replan_decision replan_gate(P const& policy, Loads const& loads, placement_ref c
 template <execution_policy P, class Loads, class Cost, class Plan>
 gated_plan<P> replan(P const& policy, Loads const& loads, placement_ref const& in_use,
                      replan_options<Cost> const& options, Plan const& plan) {
-  constexpr char const* name = "replan";
-  auto const load = PLIMSOLL_LOADS(3, "replan", loads, "[steps, layers, experts]");
+  detail::checked_call call("replan");
+  auto const load = PLIMSOLL_LOADS(call, "replan", loads, "[steps, layers, experts]");
   index_t const steps = load.extent(0);
-  detail::expect_between(name, "loads", 2, 0x7fffffff, steps, "steps");
+  detail::expect_between(call, "loads", 2, 0x7fffffff, steps, "steps");
   auto const context = detail::resolve(policy);
-  auto const gate = detail::expect_replan_gate(name, context, load, in_use, options);
+  auto const gate = detail::expect_replan_gate(call, context, load, in_use, options);
   alignment_options const labels{.on = options.on};
   auto const aligned = [&](index_t first, index_t count) -> placement<P> {
     placement<P> const made = plan(policy, detail::part_of(load, first, count));
     return detail::on_behalf_of(
-        name, "align", {{"from.", "in_use."}, {"to.", "plan."}, {"as in from", "as in in_use"}},
+        call, "align", {{"from.", "in_use."}, {"to.", "plan."}, {"as in from", "as in in_use"}},
         [&] { return align(policy, in_use, made.ref(), labels); });
   };
   auto const before = gate.judge_in_use(load, in_use);

@@ -52,10 +52,10 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Loads, class Out>
 void replay(P const& policy, Loads const& loads, placement_ref const& placement,
             replay_options const& options, Out&& balancedness) {
-  constexpr char const* name = "replay";
-  auto const load = PLIMSOLL_LOADS(3, "replay", loads, "[steps, layers, experts]");
-  auto const out = PLIMSOLL_OUTPUT(double, 2, "replay", balancedness, "[plans, layers]");
-  detail::expect_replay(name, load, placement, options, out);
+  detail::checked_call call("replay");
+  auto const load = PLIMSOLL_LOADS(call, "replay", loads, "[steps, layers, experts]");
+  auto const out = PLIMSOLL_OUTPUT(double, call, "replay", balancedness, "[plans, layers]");
+  detail::expect_replay(call, load, placement, options, out);
   index_t const rows = placement.physical_to_logical.extent(0);
   if (rows == 0) {
     return;
@@ -63,13 +63,13 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
 
   auto const context = detail::resolve(policy);
   detail::run_planning(
-      name, context, load.extent(1), out.extent(0) + detail::replay_tiles(load.extent(0)),
+      call, context, load.extent(1), out.extent(0) + detail::replay_tiles(load.extent(0)),
       detail::throw_replay_fault, [&](detail::problem_report* reports) {
         detail::enqueue_validate(context, placement, {.on = options.on}, reports);
         detail::enqueue_replay(context, load, placement, options.on.active, out, reports + rows);
       });
   if (options.split == split_rule::optimal) {  // the other replay has checked loads and placement
-    detail::run_optimal_replay(name, context, load, placement, options.on.active, out);
+    detail::run_optimal_replay(call, context, load, placement, options.on.active, out);
   }
 }
 

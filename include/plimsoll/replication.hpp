@@ -65,18 +65,16 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 template <execution_policy P, class Loads, class Counts>
 std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t slots,
                                    replication_options const& options, Counts&& replica_count) {
-  constexpr char const* name = "replicate";
-  auto const load = PLIMSOLL_LOADS(2, "replicate", loads, "[layers, experts]");
-  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "replicate", replica_count, "[layers, experts]");
+  detail::checked_call call("replicate");
+  auto const load = PLIMSOLL_LOADS(call, "replicate", loads, "[layers, experts]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(call, "replicate", replica_count, "[layers, experts]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
-  detail::expect_replication_options(name, layers, experts, slots, options);
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
+  detail::expect_replication_options(call, layers, experts, slots, options);
 
   auto const context = detail::resolve(policy);
   detail::int32_ids const out(context, counts);
-  return detail::run_planning(name, context, layers, 1, detail::throw_replication_fault,
+  return detail::run_planning(call, context, layers, 1, detail::throw_replication_fault,
                               [&](detail::problem_report* reports) {
                                 detail::enqueue_replicate(context, load, slots, options, out.view(),
                                                           reports);
@@ -92,7 +90,7 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
 template <execution_policy P, class Loads>
 replication<P> replicate(P const& policy, Loads const& loads, index_t slots,
                          replication_options const& options) {
-  auto const load = PLIMSOLL_LOADS(2, "replicate", loads, "[layers, experts]");
+  auto const load = PLIMSOLL_LOADS(unchecked, "replicate", loads, "[layers, experts]");
   replication<P> result{.replica_count = {policy, load.extent(0), load.extent(1)},
                         .certificates = {}};
   result.certificates = replicate(policy, load, slots, options, result.replica_count);

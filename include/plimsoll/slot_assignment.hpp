@@ -44,19 +44,16 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Slots, class Offsets>
 void slot_assignment(P const& policy, Slots const& layer_slots,
                      slot_assignment_options const& options, Offsets&& rank_offsets) {
-  constexpr char const* name = "slot_assignment";
-  auto const slots = PLIMSOLL_IDS(1, "slot_assignment", layer_slots, "[layers]");
+  detail::expect_slot_assignment_options("slot_assignment", options);
+  detail::checked_call call("slot_assignment", {{"ranks", options.on.ranks}});
+  auto const slots = PLIMSOLL_IDS(call, "slot_assignment", layer_slots, "[layers]");
   auto const offsets =
-      PLIMSOLL_OUTPUT_IDS(2, "slot_assignment", rank_offsets, "[layers, ranks + 1]");
-  detail::expect_slot_assignment_options(name, options);
-  detail::expect_extent(name, "rank_offsets", slots.extent(0), offsets.extent(0), "layers");
-  detail::expect_extent(name, "rank_offsets", options.on.ranks + 1, offsets.extent(1),
-                        "offsets (ranks + 1)");
+      PLIMSOLL_OUTPUT_IDS(call, "slot_assignment", rank_offsets, "[layers, ranks + 1]");
 
   auto const context = detail::resolve(policy);
   detail::int32_ids const in(context, slots);
   detail::int32_ids const out(context, offsets);
-  detail::run_planning(name, context, 1, 1, detail::throw_slot_assignment_fault,
+  detail::run_planning(call, context, 1, 1, detail::throw_slot_assignment_fault,
                        [&](detail::problem_report* reports) {
                          in.load();
                          detail::enqueue_slot_assignment(context, in.view(), 1, options, out.view(),

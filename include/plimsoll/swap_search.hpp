@@ -73,26 +73,24 @@ template <execution_policy P, class Loads, detail::latency_cost Cost, class Plac
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical, Scores&& restart_scores) {
-  constexpr char const* name = "swap_search";
-  auto const load = PLIMSOLL_LOADS(3, "swap_search", loads, "[steps, layers, experts]");
-  auto const map = PLIMSOLL_OUTPUT_IDS(2, "swap_search", physical_to_logical, "[layers, slots]");
+  detail::checked_call call("swap_search", {{"restarts", options.restarts}});
+  auto const load = PLIMSOLL_LOADS(call, "swap_search", loads, "[steps, layers, experts]");
+  auto const map = PLIMSOLL_OUTPUT_IDS(call, "swap_search", physical_to_logical, "[layers, slots]");
   matrix_ref<double> const scores =
-      PLIMSOLL_OUTPUT(double, 2, "swap_search", restart_scores, "[layers, restarts]");
-  detail::expect_extent(name, "restart_scores", load.extent(1), scores.extent(0), "layers");
-  detail::expect_extent(name, "restart_scores", options.restarts, scores.extent(1), "restarts");
-  detail::expect_swap_search(name, load, cost, options, map);
-  return detail::run_swap_search(name, detail::resolve(policy), load, cost, options, map, scores);
+      PLIMSOLL_OUTPUT(double, call, "swap_search", restart_scores, "[layers, restarts]");
+  detail::expect_swap_search(call, load, cost, options, map);
+  return detail::run_swap_search(call, detail::resolve(policy), load, cost, options, map, scores);
 }
 
 template <execution_policy P, class Loads, detail::latency_cost Cost, class Placement>
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical) {
-  constexpr char const* name = "swap_search";
-  auto const load = PLIMSOLL_LOADS(3, "swap_search", loads, "[steps, layers, experts]");
-  auto const map = PLIMSOLL_OUTPUT_IDS(2, "swap_search", physical_to_logical, "[layers, slots]");
-  detail::expect_swap_search(name, load, cost, options, map);
-  return detail::run_swap_search(name, detail::resolve(policy), load, cost, options, map, {});
+  detail::checked_call call("swap_search");
+  auto const load = PLIMSOLL_LOADS(call, "swap_search", loads, "[steps, layers, experts]");
+  auto const map = PLIMSOLL_OUTPUT_IDS(call, "swap_search", physical_to_logical, "[layers, slots]");
+  detail::expect_swap_search(call, load, cost, options, map);
+  return detail::run_swap_search(call, detail::resolve(policy), load, cost, options, map, {});
 }
 
 /// @brief Searches as the call with output arrays, and returns the placement in memory of the
@@ -104,18 +102,18 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
 template <execution_policy P, class Loads, detail::latency_cost Cost>
 placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, index_t slots,
                          swap_search_options const& options) {
-  constexpr char const* name = "swap_search";
-  auto const load = PLIMSOLL_LOADS(3, "swap_search", loads, "[steps, layers, experts]");
+  detail::checked_call call("swap_search");
+  auto const load = PLIMSOLL_LOADS(call, "swap_search", loads, "[steps, layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   auto const context = detail::resolve(policy);
-  detail::expect_slots(name, experts, slots);
-  detail::expect_searchable(name, load.extent(0), layers, experts, slots, options);
-  detail::expect_cost(name, cost, options.on.ranks);
+  detail::expect_slots(call, experts, slots);
+  detail::expect_searchable(call, load.extent(0), layers, experts, slots, options);
+  detail::expect_cost(call, cost, options.on.ranks);
   auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                            options.rank_offsets);
   detail::enqueue_counts(context, options.replica_count, result.replica_count.view());
-  result.certificates = detail::run_swap_search(name, context, load, cost, options,
+  result.certificates = detail::run_swap_search(call, context, load, cost, options,
                                                 result.physical_to_logical.view(), {});
   return result;
 }

@@ -43,12 +43,13 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Scores, class Ids, class Weights>
 void top_k(P const& policy, Scores const& scores, top_k_options const& options, Ids&& topk_ids,
            Weights&& topk_weights) {
+  detail::checked_call call("top_k");
   auto const inputs =
-      detail::normalize_scores(PLIMSOLL_SCORES(2, "top_k", scores, "[tokens, experts]"));
-  auto const ids = PLIMSOLL_OUTPUT_IDS(2, "top_k", topk_ids, "[tokens, k + m]");
+      detail::normalize_scores(PLIMSOLL_SCORES(call, "top_k", scores, "[tokens, experts]"));
+  detail::expect_top_k_scores(call, inputs, options);
+  auto const ids = PLIMSOLL_OUTPUT_IDS(call, "top_k", topk_ids, "[tokens, k + m]");
   matrix_ref<float> const weights =
-      PLIMSOLL_OUTPUT(float, 2, "top_k", topk_weights, "[tokens, k + m]");
-  detail::expect_top_k_batch("top_k", inputs, options, ids, weights);
+      PLIMSOLL_OUTPUT(float, call, "top_k", topk_weights, "[tokens, k + m]");
   detail::enqueue_top_k(detail::resolve(policy), inputs, options, ids, weights);
 }
 

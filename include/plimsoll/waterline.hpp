@@ -98,13 +98,13 @@ class waterline {
   /// @determinism the same bits under every policy
   template <class Ids, class Loads>
   void count(Ids const& topk_ids, index_t source, Loads&& loads) {
-    constexpr char const* name = "waterline::count";
+    auto call = detail::waterline_call("waterline::count", options());
     auto const ids =
-        detail::read_only(PLIMSOLL_IDS(2, "waterline::count", topk_ids, "[tokens, top_k]"));
+        detail::read_only(PLIMSOLL_IDS(call, "waterline::count", topk_ids, "[tokens, top_k]"));
     matrix_ref<std::int64_t> const counts =
-        PLIMSOLL_OUTPUT(int64, 2, "waterline::count", loads, "[2, ranks]");
-    detail::expect_waterline_ids(name, options(), ids);
-    detail::expect_waterline_loads(name, options(), counts, source);
+        PLIMSOLL_OUTPUT(int64, call, "waterline::count", loads, "[2, ranks]");
+    detail::expect_waterline_ids(call, options(), ids);
+    detail::expect_waterline_source(call, options(), source);
     line_.enqueue_count(ids, source, counts);
   }
 
@@ -118,9 +118,10 @@ class waterline {
   /// @determinism the same bits under every policy, and on every rank that has the same loads
   template <class Loads>
   void plan(Loads const& loads, index_t source) {
+    auto call = detail::waterline_call("waterline::plan", options());
     matrix_ref<std::int64_t const> const counts =
-        PLIMSOLL_INPUT(int64, 2, "waterline::plan", loads, "[2, ranks]");
-    detail::expect_waterline_loads("waterline::plan", options(), counts, source);
+        PLIMSOLL_INPUT(int64, call, "waterline::plan", loads, "[2, ranks]");
+    detail::expect_waterline_source(call, options(), source);
     line_.enqueue_plan(counts, source);
   }
 
@@ -150,12 +151,12 @@ class waterline {
   template <class Ids, class OutIds>
   void fill(Ids const& topk_ids, index_t source, waterline_batch const& batch, OutIds&& ids,
             filled_rows const& rows) {
-    constexpr char const* name = "waterline::fill";
+    auto call = detail::waterline_call("waterline::fill", options());
     auto const in =
-        detail::read_only(PLIMSOLL_IDS(2, "waterline::fill", topk_ids, "[tokens, top_k]"));
-    auto const out = PLIMSOLL_OUTPUT_IDS(2, "waterline::fill", ids, "[tokens, top_k + 1]");
-    detail::expect_waterline_rows(name, options(), in, batch, out, rows);
-    detail::expect_waterline_source(name, options(), source);
+        detail::read_only(PLIMSOLL_IDS(call, "waterline::fill", topk_ids, "[tokens, top_k]"));
+    auto const out = PLIMSOLL_OUTPUT_IDS(unchecked, "waterline::fill", ids, "[tokens, top_k + 1]");
+    detail::expect_waterline_rows(call, options(), in, batch, out, rows);
+    detail::expect_waterline_source(call, options(), source);
     line_.enqueue_fill(in, source, batch, out, rows);
   }
 

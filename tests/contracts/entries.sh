@@ -35,9 +35,9 @@ for header in include/plimsoll/*.hpp include/plimsoll/systems/*.hpp; do
     tr -d '\n' <"$sample" | grep -qE "run\.(call|of_step|prepare|work)\( *\"$call\"" ||
       complain "$sample does not call $call"
   done < <({
-    # Calls are named where they check their arguments: PLIMSOLL_LOADS(2, "place", ...), name = "place".
+    # Calls are named where they check their arguments: PLIMSOLL_LOADS(call, "place", ...), name = "place".
     tr '\n' ' ' <"$header" |
-      grep -oE '(\bPLIMSOLL_[A-Z_]+\( *("[^"]*", *|[a-z_0-9]+, *)?[0-9], *|\bname = )"[a-z_0-9:]+"' |
+      grep -oE '(\bPLIMSOLL_[A-Z_]+\( *("[^"]*", *|[a-z_0-9]+, *)?(call|unchecked), *|\bname = )"[a-z_0-9:]+"' |
       sed -E 's/.*"([^"]+)"$/\1/'
     # Members that change an object.
     awk '/^class [a-z_]+/ { class = $2 } /^ private:/ { class = "" } /^ public:/ { class = class ? class : last }

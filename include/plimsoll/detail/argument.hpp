@@ -3,9 +3,10 @@
 /// Converts the arguments of public functions to views; a wrong argument is one compiler message.
 ///
 /// Each macro is an expression. It fails one static_assert, whose text names the function and the
-/// argument, if the argument has another rank, holds other elements, or is an output that would be
-/// lost. Its value is then an empty view of the right type, so that no other error follows. At run
-/// time it throws for a null pointer to elements.
+/// argument, if the argument has another rank than its shape, holds other elements, or is an output
+/// that would be lost. Its value is then an empty view of the right type, so that no other error
+/// follows. At run time it throws for a null pointer to elements, and for an axis with another
+/// extent than `call` knows: a `checked_call`, or `unchecked`.
 #pragma once
 
 #include <concepts>
@@ -16,6 +17,7 @@
 #include <utility>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -123,11 +125,12 @@ struct one_of_also_generated : one_of<Types...> {
   static constexpr bool may_be_generated = true;
 };
 
-/// Names of element types in messages and in the macros below.
-namespace element_names {
+/// Names that arguments of the macros below may have, as in messages.
+namespace argument_names {
 using int32 = std::int32_t;
 using int64 = std::int64_t;
-}  // namespace element_names
+inline constexpr unchecked_call unchecked{};
+}  // namespace argument_names
 
 /// Returns the fault of an argument of type `M` (a reference, unless it is a temporary) that must
 /// have `Rank` dimensions of `Elements`, and be writable for an output.
@@ -150,11 +153,15 @@ consteval argument_fault fault_of_argument() {
   }
 }
 
-/// Converts an argument without fault by `argument`; returns an empty view for one with a fault.
-template <argument_fault Fault, int Rank, class Elements, class M>
-constexpr auto checked_argument(std::string_view function, std::string_view name, M&& m) {
+/// Converts an argument without fault by `argument` and checks its extents; returns an empty view
+/// for one with a fault.
+template <argument_fault Fault, int Rank, class Elements, class Call, class M>
+constexpr auto checked_argument(Call& call, std::string_view function, std::string_view name,
+                                axis_names const& axes, M&& m) {
   if constexpr (Fault == argument_fault::none) {
-    return argument<Rank>(function, name, std::forward<M>(m));
+    auto const view = argument<Rank>(function, name, std::forward<M>(m));
+    call.expect(name, view, axes);
+    return view;
   } else {
     return array_ref<typename Elements::fallback, Rank>{};
   }
@@ -164,13 +171,19 @@ constexpr auto checked_argument(std::string_view function, std::string_view name
 
 #define PLIMSOLL_DETAIL_REFUSE(kind, text) \
   static_assert(fault != ::plimsoll::detail::argument_fault::kind, text)
+#define PLIMSOLL_DETAIL_REFUSE_RANK(wanted_rank, text, shape)                                    \
+  static_assert(fault != ::plimsoll::detail::argument_fault::rank || axes.rank != (wanted_rank), \
+                text " must be a view of rank " #wanted_rank ", " shape)
 
-#define PLIMSOLL_DETAIL_ARGUMENT(rank_, what, name, shape, is_output, wanted, ...)              \
+#define PLIMSOLL_DETAIL_ARGUMENT(call, what, name, shape, is_output, wanted, ...)               \
   [&] {                                                                                         \
-    using namespace ::plimsoll::detail::element_names;                                          \
-    constexpr auto fault =                                                                      \
-        ::plimsoll::detail::fault_of_argument<decltype(name), rank_, __VA_ARGS__, is_output>(); \
-    PLIMSOLL_DETAIL_REFUSE(rank, what ": " #name " must be a view of rank " #rank_ ", " shape); \
+    using namespace ::plimsoll::detail::argument_names;                                         \
+    static constexpr ::plimsoll::detail::axis_names axes(shape);                                \
+    constexpr auto fault = ::plimsoll::detail::fault_of_argument<decltype(name), axes.rank,     \
+                                                                 __VA_ARGS__, is_output>();     \
+    PLIMSOLL_DETAIL_REFUSE_RANK(1, what ": " #name, shape);                                     \
+    PLIMSOLL_DETAIL_REFUSE_RANK(2, what ": " #name, shape);                                     \
+    PLIMSOLL_DETAIL_REFUSE_RANK(3, what ": " #name, shape);                                     \
     PLIMSOLL_DETAIL_REFUSE(is_const,                                                            \
                            what ": " #name " is an output, so its elements must not be const"); \
     PLIMSOLL_DETAIL_REFUSE(temporary,                                                           \
@@ -189,39 +202,39 @@ constexpr auto checked_argument(std::string_view function, std::string_view name
     PLIMSOLL_DETAIL_REFUSE(is_float16, what ": " #name " must hold " wanted ", not float16");   \
     PLIMSOLL_DETAIL_REFUSE(is_bfloat16, what ": " #name " must hold " wanted ", not bfloat16"); \
     PLIMSOLL_DETAIL_REFUSE(other_element, what ": " #name " must hold " wanted);                \
-    return ::plimsoll::detail::checked_argument<fault, rank_, __VA_ARGS__>(                     \
-        what, #name, static_cast<decltype(name)>(name));                                        \
+    return ::plimsoll::detail::checked_argument<fault, axes.rank, __VA_ARGS__>(                 \
+        call, what, #name, axes, static_cast<decltype(name)>(name));                            \
   }()
 
 /// Loads of any `load_value` type, stored or generated.
-#define PLIMSOLL_LOADS(rank, function, name, shape)            \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, false, \
+#define PLIMSOLL_LOADS(call, function, name, shape)            \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, false, \
                            "int32, uint32, int64, float or double", ::plimsoll::detail::any_load)
 /// Whole numbers of tokens, stored or generated.
-#define PLIMSOLL_COUNTS(rank, function, name, shape)                                     \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, false, "int32, uint32 or int64", \
+#define PLIMSOLL_COUNTS(call, function, name, shape)                                     \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, false, "int32, uint32 or int64", \
                            ::plimsoll::detail::any_count)
 /// Scores of a router.
-#define PLIMSOLL_SCORES(rank, function, name, shape)                                         \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, false, "float, float16 or bfloat16", \
+#define PLIMSOLL_SCORES(call, function, name, shape)                                         \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, false, "float, float16 or bfloat16", \
                            ::plimsoll::detail::any_score)
 /// Ids of experts, slots or ranks.
-#define PLIMSOLL_IDS(rank, function, name, shape)                                \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, false, "int32 or int64", \
+#define PLIMSOLL_IDS(call, function, name, shape)                                \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, false, "int32 or int64", \
                            ::plimsoll::detail::one_of<std::int32_t, std::int64_t>)
 /// Output of ids or counts in the type that the caller's engine has.
-#define PLIMSOLL_OUTPUT_IDS(rank, function, name, shape)                        \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, true, "int32 or int64", \
+#define PLIMSOLL_OUTPUT_IDS(call, function, name, shape)                        \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, true, "int32 or int64", \
                            ::plimsoll::detail::one_of<std::int32_t, std::int64_t>)
-/// Elements of type `T`, a type or one of `element_names`.
-#define PLIMSOLL_INPUT(T, rank, function, name, shape) \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, false, #T, ::plimsoll::detail::one_of<T>)
+/// Elements of type `T`, a type or one of `argument_names`.
+#define PLIMSOLL_INPUT(T, call, function, name, shape) \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, false, #T, ::plimsoll::detail::one_of<T>)
 /// Output of elements of type `T`.
-#define PLIMSOLL_OUTPUT(T, rank, function, name, shape) \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, true, #T, ::plimsoll::detail::one_of<T>)
+#define PLIMSOLL_OUTPUT(T, call, function, name, shape) \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, true, #T, ::plimsoll::detail::one_of<T>)
 /// Elements of the kind `__VA_ARGS__`, such as `detail::any_element`, which `wanted` describes.
-#define PLIMSOLL_INPUT_OF(wanted, rank, function, name, shape, ...) \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, false, wanted, __VA_ARGS__)
+#define PLIMSOLL_INPUT_OF(wanted, call, function, name, shape, ...) \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, false, wanted, __VA_ARGS__)
 /// Output of elements of the kind `__VA_ARGS__`, which `wanted` describes.
-#define PLIMSOLL_OUTPUT_OF(wanted, rank, function, name, shape, ...) \
-  PLIMSOLL_DETAIL_ARGUMENT(rank, function, name, shape, true, wanted, __VA_ARGS__)
+#define PLIMSOLL_OUTPUT_OF(wanted, call, function, name, shape, ...) \
+  PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, true, wanted, __VA_ARGS__)

@@ -63,11 +63,11 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads>
 gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options const& options) {
-  constexpr char const* name = "estimate_gains";
-  auto const load = PLIMSOLL_LOADS(3, "estimate_gains", loads, "[steps, layers, experts]");
+  detail::checked_call call("estimate_gains");
+  auto const load = PLIMSOLL_LOADS(call, "estimate_gains", loads, "[steps, layers, experts]");
   auto const context = detail::resolve(policy);
-  auto const how = detail::checked(name, context, options);
-  return detail::estimate_gains(name, context, load, how, detail::make_sums(context, load, how));
+  auto const how = detail::checked(call, context, options);
+  return detail::estimate_gains(call, context, load, how, detail::make_sums(context, load, how));
 }
 
 /// @brief Divides a budget of replicas among the layers (CRAFT's algorithm 2), and chooses the
@@ -121,33 +121,27 @@ replica_allocation allocate_replicas(P const& policy, gain_estimate const& estim
 template <execution_policy P, class Loads, class Placement, class Offsets, class Counts>
 craft_plan craft(P const& policy, Loads const& loads, craft_options const& options,
                  Placement&& physical_to_logical, Offsets&& rank_offsets, Counts&& replica_count) {
-  constexpr char const* name = "craft";
-  auto const load = PLIMSOLL_LOADS(3, "craft", loads, "[steps, layers, experts]");
-  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "craft", physical_to_logical, "[layers, slots]");
-  auto const offsets = PLIMSOLL_OUTPUT_IDS(2, "craft", rank_offsets, "[layers, ranks + 1]");
-  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "craft", replica_count, "[layers, experts]");
+  auto const context = detail::resolve(policy);
+  auto const how = detail::checked("craft", context, options);
+  detail::checked_call call("craft", {{"ranks", how.on.ranks}});
+  auto const load = PLIMSOLL_LOADS(call, "craft", loads, "[steps, layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(call, "craft", physical_to_logical, "[layers, slots]");
+  auto const offsets = PLIMSOLL_OUTPUT_IDS(call, "craft", rank_offsets, "[layers, ranks + 1]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(call, "craft", replica_count, "[layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  auto const context = detail::resolve(policy);
-  auto const how = detail::checked(name, context, options);
-  detail::expect_budget(name, how);
-  detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
-  detail::expect_between(name, "physical_to_logical", experts + how.replica_counts.back(),
+  detail::expect_budget(call, how);
+  detail::expect_between(call, "physical_to_logical", experts + how.replica_counts.back(),
                          0x7fffffff, placement.extent(1),
                          "slots (experts and the largest replica count)");
-  detail::expect_extent(name, "rank_offsets", layers, offsets.extent(0), "layers");
-  detail::expect_extent(name, "rank_offsets", how.on.ranks + 1, offsets.extent(1),
-                        "offsets (ranks + 1)");
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
-  detail::expect_plannable(name, layers, experts, placement.extent(1),
+  detail::expect_plannable(call, layers, experts, placement.extent(1),
                            detail::eplb_options_of(how, {}));
 
   auto const sums = detail::make_sums(context, load, how);
   craft_plan plan;
-  plan.estimate = detail::estimate_gains(name, context, load, how, sums);
-  plan.allocation = detail::allocate_replicas(name, context, plan.estimate, how);
-  plan.certificates = detail::plan_layers(name, context, sums.of_plan(0), plan.allocation.replicas,
+  plan.estimate = detail::estimate_gains(call, context, load, how, sums);
+  plan.allocation = detail::allocate_replicas(call, context, plan.estimate, how);
+  plan.certificates = detail::plan_layers(call, context, sums.of_plan(0), plan.allocation.replicas,
                                           how, placement, offsets, counts);
   return plan;
 }
@@ -159,11 +153,11 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
 ///   together; the estimate and the allocation. The workspace includes the arrays that it keeps
 template <execution_policy P, class Loads>
 craft_placement<P> craft(P const& policy, Loads const& loads, craft_options const& options) {
-  constexpr char const* name = "craft";
-  auto const load = PLIMSOLL_LOADS(3, "craft", loads, "[steps, layers, experts]");
+  detail::checked_call call("craft");
+  auto const load = PLIMSOLL_LOADS(call, "craft", loads, "[steps, layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  auto const how = detail::checked(name, detail::resolve(policy), options);
+  auto const how = detail::checked(call, detail::resolve(policy), options);
   craft_placement<P> result{
       .plan = {.physical_to_logical = {policy, layers, experts + how.replica_counts.back()},
                .replica_count = {policy, layers, experts},

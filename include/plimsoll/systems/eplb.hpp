@@ -56,14 +56,13 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options const& options,
                               Placement&& physical_to_logical, Counts&& replica_count) {
-  constexpr char const* name = "eplb";
-  auto const load = PLIMSOLL_LOADS(2, "eplb", loads, "[layers, experts]");
-  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "eplb", physical_to_logical, "[layers, slots]");
-  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "eplb", replica_count, "[layers, experts]");
-  index_t const layers = load.extent(0);
-  detail::expect_eplb(name, layers, load.extent(1), options, placement, counts);
+  detail::checked_call call("eplb");
+  auto const load = PLIMSOLL_LOADS(call, "eplb", loads, "[layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(call, "eplb", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(call, "eplb", replica_count, "[layers, experts]");
+  detail::expect_plannable(call, load.extent(0), load.extent(1), placement.extent(1), options);
 
-  return detail::run_eplb(name, detail::resolve(policy), load, options, placement, counts);
+  return detail::run_eplb(call, detail::resolve(policy), load, options, placement, counts);
 }
 
 /// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
@@ -74,10 +73,11 @@ std::vector<certificate> eplb(P const& policy, Loads const& loads, eplb_options 
 ///   includes the arrays that it keeps
 template <execution_policy P, class Loads>
 placement<P> eplb(P const& policy, Loads const& loads, index_t slots, eplb_options const& options) {
-  auto const load = PLIMSOLL_LOADS(2, "eplb", loads, "[layers, experts]");
+  detail::checked_call call("eplb");
+  auto const load = PLIMSOLL_LOADS(call, "eplb", loads, "[layers, experts]");
   index_t const layers = load.extent(0);
   index_t const experts = load.extent(1);
-  detail::expect_plannable("eplb", layers, experts, slots, options, "slots");
+  detail::expect_plannable(call, layers, experts, slots, options, "slots");
   auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                            options.rank_offsets);
   result.certificates =
@@ -112,25 +112,20 @@ std::vector<certificate> rebalance_experts(P const& policy, Loads const& loads, 
                                            index_t groups, index_t nodes, index_t ranks,
                                            Placement&& physical_to_logical,
                                            Inverse&& logical_to_physical, Counts&& replica_count) {
-  constexpr char const* name = "rebalance_experts";
-  auto const load = PLIMSOLL_LOADS(2, "rebalance_experts", loads, "[layers, experts]");
+  detail::checked_call call("rebalance_experts", {{"replicas", replicas}});
+  auto const load = PLIMSOLL_LOADS(call, "rebalance_experts", loads, "[layers, experts]");
   auto const placement =
-      PLIMSOLL_OUTPUT_IDS(2, "rebalance_experts", physical_to_logical, "[layers, replicas]");
-  auto const inverse =
-      PLIMSOLL_OUTPUT_IDS(3, "rebalance_experts", logical_to_physical, "[layers, experts, width]");
+      PLIMSOLL_OUTPUT_IDS(call, "rebalance_experts", physical_to_logical, "[layers, replicas]");
+  auto const inverse = PLIMSOLL_OUTPUT_IDS(call, "rebalance_experts", logical_to_physical,
+                                           "[layers, experts, width]");
   auto const counts =
-      PLIMSOLL_OUTPUT_IDS(2, "rebalance_experts", replica_count, "[layers, experts]");
-  index_t const layers = load.extent(0);
-  index_t const experts = load.extent(1);
+      PLIMSOLL_OUTPUT_IDS(call, "rebalance_experts", replica_count, "[layers, experts]");
   eplb_options const options{.on = {.ranks = ranks, .nodes = nodes}, .groups = groups};
-  detail::expect_extent(name, "physical_to_logical", replicas, placement.extent(1), "replicas");
-  detail::expect_eplb(name, layers, experts, options, placement, counts);
-  detail::expect_extent(name, "logical_to_physical", layers, inverse.extent(0), "layers");
-  detail::expect_extent(name, "logical_to_physical", experts, inverse.extent(1), "experts");
-  detail::expect_between(name, "logical_to_physical", 1, detail::slot_limit, inverse.extent(2),
+  detail::expect_plannable(call, load.extent(0), load.extent(1), replicas, options);
+  detail::expect_between(call, "logical_to_physical", 1, detail::slot_limit, inverse.extent(2),
                          "as the width");
 
-  return detail::run_rebalance(name, detail::resolve(policy), load, options, placement, inverse,
+  return detail::run_rebalance(call, detail::resolve(policy), load, options, placement, inverse,
                                counts);
 }
 

@@ -48,22 +48,19 @@ template <execution_policy P, class Loads, class Placement, class Counts>
 std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves const& curves,
                              gem_options const& options, Placement&& physical_to_logical,
                              Counts&& replica_count) {
-  constexpr char const* name = "gem";
-  auto const load = PLIMSOLL_LOADS(3, "gem", loads, "[steps, layers, experts]");
-  auto const placement = PLIMSOLL_OUTPUT_IDS(2, "gem", physical_to_logical, "[layers, slots]");
-  auto const counts = PLIMSOLL_OUTPUT_IDS(2, "gem", replica_count, "[layers, experts]");
+  detail::checked_call call("gem");
+  auto const load = PLIMSOLL_LOADS(call, "gem", loads, "[steps, layers, experts]");
+  auto const placement = PLIMSOLL_OUTPUT_IDS(call, "gem", physical_to_logical, "[layers, slots]");
+  auto const counts = PLIMSOLL_OUTPUT_IDS(call, "gem", replica_count, "[layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  detail::expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  detail::expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
-  detail::expect_searchable(name, load.extent(0), layers, experts, placement.extent(1),
+  detail::expect_searchable(call, load.extent(0), layers, experts, placement.extent(1),
                             detail::search_options_of(options, {}));
 
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      name, context, curves, options.on.ranks, options.on.active);
-  return detail::run_gem(name, context, load, pieces.lookup(), options, placement, counts);
+      call, context, curves, options.on.ranks, options.on.active);
+  return detail::run_gem(call, context, load, pieces.lookup(), options, placement, counts);
 }
 
 /// @brief Plans every layer as the call with output arrays, and returns the placement in memory of
@@ -75,12 +72,12 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
 template <execution_policy P, class Loads>
 placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curves, index_t slots,
                  gem_options const& options) {
-  constexpr char const* name = "gem";
-  auto const load = PLIMSOLL_LOADS(3, "gem", loads, "[steps, layers, experts]");
+  detail::checked_call call("gem");
+  auto const load = PLIMSOLL_LOADS(call, "gem", loads, "[steps, layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  detail::expect_slots(name, experts, slots);
-  detail::expect_searchable(name, load.extent(0), layers, experts, slots,
+  detail::expect_slots(call, experts, slots);
+  detail::expect_searchable(call, load.extent(0), layers, experts, slots,
                             detail::search_options_of(options, {}));
   auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                            options.rank_offsets);
@@ -113,24 +110,22 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
                             index_t slots, index_t planned_until,
                             std::vector<index_t> const& lengths, gem_options const& options,
                             Out&& latencies) {
-  constexpr char const* name = "trace_length_latencies";
-  auto const load = PLIMSOLL_LOADS(3, "trace_length_latencies", loads, "[steps, layers, experts]");
+  detail::checked_call call("trace_length_latencies", {{"lengths", std::ssize(lengths)}});
+  auto const load =
+      PLIMSOLL_LOADS(call, "trace_length_latencies", loads, "[steps, layers, experts]");
   matrix_ref<double> const out =
-      PLIMSOLL_OUTPUT(double, 2, "trace_length_latencies", latencies, "[lengths, layers]");
+      PLIMSOLL_OUTPUT(double, call, "trace_length_latencies", latencies, "[lengths, layers]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  detail::expect_trace_lengths(name, load.extent(0), planned_until, lengths);
-  detail::expect_slots(name, experts, slots);
-  detail::expect_extent(name, "latencies", static_cast<index_t>(lengths.size()), out.extent(0),
-                        "lengths");
-  detail::expect_extent(name, "latencies", layers, out.extent(1), "layers");
-  detail::expect_searchable(name, planned_until, layers, experts, slots,
+  detail::expect_trace_lengths(call, load.extent(0), planned_until, lengths);
+  detail::expect_slots(call, experts, slots);
+  detail::expect_searchable(call, planned_until, layers, experts, slots,
                             detail::search_options_of(options, {}));
 
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
-      name, context, curves, options.on.ranks, options.on.active);
-  detail::run_trace_lengths(name, context, load, pieces.lookup(), options, slots, planned_until,
+      call, context, curves, options.on.ranks, options.on.active);
+  detail::run_trace_lengths(call, context, load, pieces.lookup(), options, slots, planned_until,
                             lengths, out);
 }
 

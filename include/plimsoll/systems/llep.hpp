@@ -102,7 +102,8 @@ class llep {
   /// @complexity, stream and determinism as `least_loaded::count`
   template <class Ids>
   void count(Ids const& topk_ids) {
-    auto const ids = detail::read_only(PLIMSOLL_IDS(2, "llep::count", topk_ids, "[tokens, k]"));
+    auto const ids =
+        detail::read_only(PLIMSOLL_IDS(unchecked, "llep::count", topk_ids, "[tokens, k]"));
     as_llep([&] { assignment_.count(ids, detail::row_of(counts(), rank_)); });
   }
 
@@ -129,10 +130,11 @@ class llep {
   /// @complexity, stream and determinism as `least_loaded::route`
   template <class Ids, class Destinations, class Rows, class Counters>
   void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows, Counters&& counters) {
-    auto const ids = detail::read_only(PLIMSOLL_IDS(2, "llep::route", topk_ids, "[tokens, k]"));
-    auto const to = PLIMSOLL_OUTPUT_IDS(2, "llep::route", destinations, "[tokens, k]");
-    auto const row = PLIMSOLL_OUTPUT_IDS(2, "llep::route", rows, "[tokens, k]");
-    auto const one = PLIMSOLL_OUTPUT(spill_counters, 1, "llep::route", counters, "[1]");
+    auto const ids =
+        detail::read_only(PLIMSOLL_IDS(unchecked, "llep::route", topk_ids, "[tokens, k]"));
+    auto const to = PLIMSOLL_OUTPUT_IDS(unchecked, "llep::route", destinations, "[tokens, k]");
+    auto const row = PLIMSOLL_OUTPUT_IDS(unchecked, "llep::route", rows, "[tokens, k]");
+    auto const one = PLIMSOLL_OUTPUT(spill_counters, unchecked, "llep::route", counters, "[1]");
     as_llep([&] { assignment_.route(rank_, ids, to, row, one); });
   }
 
@@ -143,8 +145,9 @@ class llep {
   /// @complexity, stream and determinism as `least_loaded::arrange`
   template <class Rows, class Groups>
   void arrange(Rows&& arranged, Groups&& groups) {
-    auto const rows = PLIMSOLL_OUTPUT_IDS(1, "llep::arrange", arranged, "[received rows]");
-    auto const of_experts = PLIMSOLL_OUTPUT(spill_segment, 1, "llep::arrange", groups, "[experts]");
+    auto const rows = PLIMSOLL_OUTPUT_IDS(unchecked, "llep::arrange", arranged, "[received rows]");
+    auto const of_experts =
+        PLIMSOLL_OUTPUT(spill_segment, unchecked, "llep::arrange", groups, "[experts]");
     as_llep([&] { assignment_.arrange(rank_, rows, of_experts); });
   }
 

@@ -108,10 +108,9 @@ class lplb {
   /// @determinism the same bits under every policy
   template <class Counts>
   void plan(Counts const& counts) {
-    constexpr char const* name = "lplb::plan";
-    auto const loads = PLIMSOLL_COUNTS(2, "lplb::plan", counts, "[layers, experts]");
-    detail::expect_extent(name, "counts", pipeline_.layers(), loads.extent(0), "layers");
-    detail::expect_extent(name, "counts", pipeline_.experts(), loads.extent(1), "experts");
+    detail::checked_call call("lplb::plan",
+                              {{"layers", pipeline_.layers()}, {"experts", pipeline_.experts()}});
+    auto const loads = PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, experts]");
     pipeline_.enqueue_plan(loads);
   }
 
@@ -129,15 +128,14 @@ class lplb {
   template <class Ids, class Slots, class Counters>
   void dispatch(index_t layer, Ids const& topk_ids, lplb_batch const& batch, Slots&& slots,
                 Counters&& counters) {
-    constexpr char const* name = "lplb::dispatch";
-    auto const ids = PLIMSOLL_IDS(2, "lplb::dispatch", topk_ids, "[tokens, k]");
-    auto const chosen = PLIMSOLL_OUTPUT_IDS(2, "lplb::dispatch", slots, "[tokens, k]");
-    vector_ref<dispatch_counters> const counted =
-        PLIMSOLL_OUTPUT(dispatch_counters, 1, "lplb::dispatch", counters, "[1]");
-    detail::expect_between(name, "layer", 0, pipeline_.layers() - 1, layer, "as layer");
-    detail::expect_between(name, "topk_ids", 0, options_.max_token_copies,
+    detail::checked_call call("lplb::dispatch");
+    detail::expect_between(call, "layer", 0, pipeline_.layers() - 1, layer, "as layer");
+    auto const ids = PLIMSOLL_IDS(call, "lplb::dispatch", topk_ids, "[tokens, k]");
+    detail::expect_between(call, "topk_ids", 0, options_.max_token_copies,
                            ids.extent(0) * ids.extent(1), "ids (options.max_token_copies)");
-    detail::expect_dispatch_outputs(name, ids.extent(0), ids.extent(1), chosen, counted);
+    auto const chosen = PLIMSOLL_OUTPUT_IDS(call, "lplb::dispatch", slots, "[tokens, k]");
+    vector_ref<dispatch_counters> const counted =
+        PLIMSOLL_OUTPUT(dispatch_counters, call, "lplb::dispatch", counters, "[1]");
     using id = typename decltype(ids)::value_type;
     pipeline_.enqueue_dispatch(layer, matrix_ref<id const>(ids),
                                {.experts = pipeline_.experts(),

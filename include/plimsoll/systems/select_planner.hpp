@@ -95,12 +95,12 @@ template <execution_policy P, class Loads, class... Plan>
 selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slots,
                                 select_planner_options const& options,
                                 planner_candidate<Plan> const&... more) {
-  constexpr char const* name = "select_planner";
-  auto const load = PLIMSOLL_LOADS(3, "select_planner", loads, "[steps, layers, experts]");
+  detail::checked_call call("select_planner");
+  auto const load = PLIMSOLL_LOADS(call, "select_planner", loads, "[steps, layers, experts]");
   index_t const steps = load.extent(0);
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  detail::expect_select_planner(name, steps, layers, experts, slots, options);
+  detail::expect_select_planner(call, steps, layers, experts, slots, options);
   std::vector<detail::named_planner> const kinds = detail::candidates_of(options);
   auto const context = detail::resolve(policy);
   auto const plan_with = [&](std::size_t index, auto const& history) -> placement<P> {
@@ -139,14 +139,14 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   };
   auto const sound_plan = [&](std::size_t index, auto const& history) {
     made_plan made{plan_with(index, history), {}};
-    detail::expect_planned(name, context, made.plan.ref(), layers, experts, slots, options);
+    detail::expect_planned(call, context, made.plan.ref(), layers, experts, slots, options);
     validate(policy, made.plan.ref(), {.on = options.on});
     bool const is_in_use = index < kinds.size() && kinds[index].is_in_use;
     if (options.in_use.physical_to_logical.data != nullptr && !is_in_use) {
       auto const map = made.plan.physical_to_logical.view();
       auto const aligned = detail::run_align(
-          name, context,
-          detail::expect_migration(name, options.in_use, made.plan.ref(), options.on),
+          call, context,
+          detail::expect_migration(call, options.in_use, made.plan.ref(), options.on),
           relabeling::per_layer, map);
       for (slot_changes const& layer : aligned.layers) {
         made.moves.push_back(layer.moves);
@@ -169,7 +169,7 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
                             loaded, all[i]);
       },
       all);
-  return detail::plan_with_chosen<selected_plan<P>>(name, all, [&](std::size_t i) {
+  return detail::plan_with_chosen<selected_plan<P>>(call, all, [&](std::size_t i) {
     return std::move(sound_plan(i, detail::part_of(load, 0, steps)).plan);
   });
 }

@@ -96,26 +96,22 @@ class token_drop {
   /// @determinism the same bits under every policy
   template <class Logits, class Id = std::int32_t>
   void apply(Logits const& logits, token_drop_batch const& batch, kept_pairs_of<Id> const& kept) {
-    constexpr char const* name = "token_drop::apply";
-    auto const scores = detail::normalize_scores(
-        PLIMSOLL_SCORES(2, "token_drop::apply", logits, "[tokens, experts]"));
     auto const& mask = pipeline_.mask();
+    detail::checked_call call("token_drop::apply", {{"experts", mask.options().experts},
+                                                    {"candidates", mask.options().candidates}});
+    auto const scores = detail::normalize_scores(
+        PLIMSOLL_SCORES(call, "token_drop::apply", logits, "[tokens, experts]"));
     index_t const tokens = scores.extent(0);
-    detail::expect_between(name, "logits", 0, mask.options().max_tokens, tokens,
+    detail::expect_between(call, "logits", 0, mask.options().max_tokens, tokens,
                            "tokens (limit.max_tokens)");
-    detail::expect_extent(name, "logits", mask.options().experts, scores.extent(1), "experts");
-    if (detail::is_given(name, "batch.homes", batch.homes)) {
-      detail::expect_extent(name, "batch.homes", tokens, batch.homes.extent(0), "tokens");
-    }
+    call.expect_given("batch.homes", batch.homes, "[tokens]");
     capacity_batch const masked{.priorities = batch.priorities,
                                 .subsequence = batch.subsequence,
                                 .first_token = batch.first_token};
     top_k_options const route = pipeline_.route(batch.homes);
-    auto const ids = pipeline_.ids(tokens);
-    auto const weights = pipeline_.weights(tokens);
     // Checks first, since routing overwrites the ids of the last batch.
-    mask.expect_batch(name, ids, weights, masked, kept);
-    detail::expect_top_k_batch(name, scores, route, ids, weights);
+    mask.expect_batch(call, tokens, masked, kept);
+    detail::expect_top_k_scores(call, scores, route);
     pipeline_.enqueue(scores, route, masked, kept);
   }
   template <class Logits, class Id = std::int32_t>

@@ -39,8 +39,7 @@ struct waterfill_options {
 /// With `local_counts_only` this is SGLang's static mode, which counts on one rank alone.
 inline waterline_options literal_waterfill(waterline_options line) {
   line.method = fill_method::sampled;
-  line.candidates =
-      candidate_ranks::visited;  // with `literal`, `plan` opens all ranks where SGLang does
+  line.candidates = candidate_ranks::visited;  // `plan` opens all ranks where SGLang does
   line.literal = true;
   return line;
 }
@@ -111,9 +110,10 @@ class waterfill {
   /// @determinism the same bits under every policy
   template <class Ids>
   void count(Ids const& topk_ids) {
+    auto call = detail::waterline_call("waterfill::count", options());
     auto const ids =
-        detail::read_only(PLIMSOLL_IDS(2, "waterfill::count", topk_ids, "[tokens, top_k]"));
-    detail::expect_waterline_ids("waterfill::count", options(), ids);
+        detail::read_only(PLIMSOLL_IDS(call, "waterfill::count", topk_ids, "[tokens, top_k]"));
+    detail::expect_waterline_ids(call, options(), ids);
     line_.enqueue_count(ids, rank_, loads());
   }
 
@@ -135,10 +135,11 @@ class waterfill {
   template <class Ids, class OutIds>
   void fill(Ids const& topk_ids, waterline_batch const& batch, OutIds&& ids,
             filled_rows const& rows = {}) {
+    auto call = detail::waterline_call("waterfill::fill", options());
     auto const in =
-        detail::read_only(PLIMSOLL_IDS(2, "waterfill::fill", topk_ids, "[tokens, top_k]"));
-    auto const out = PLIMSOLL_OUTPUT_IDS(2, "waterfill::fill", ids, "[tokens, top_k + 1]");
-    detail::expect_waterline_rows("waterfill::fill", options(), in, batch, out, rows);
+        detail::read_only(PLIMSOLL_IDS(call, "waterfill::fill", topk_ids, "[tokens, top_k]"));
+    auto const out = PLIMSOLL_OUTPUT_IDS(unchecked, "waterfill::fill", ids, "[tokens, top_k + 1]");
+    detail::expect_waterline_rows(call, options(), in, batch, out, rows);
     line_.enqueue_plan(loads(), rank_);
     line_.enqueue_fill(in, rank_, batch, out, rows);
   }

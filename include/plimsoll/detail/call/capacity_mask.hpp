@@ -17,6 +17,7 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/capacity_mask.hpp>
 #include <plimsoll/detail/buffer.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/rows.hpp>
@@ -77,36 +78,23 @@ inline index_t most_rows(capacity_options const& o, capacity_rule const& rule) {
   return rule.tokens * o.candidates + extra * o.experts;
 }
 
-/// Checks the shapes of a batch; `rule` gives the largest capacity of an expert in it.
-template <class Ids, class Scores, class KeptId>
-void expect_capacity_batch(std::string_view name, capacity_options const& o,
-                           capacity_rule const& rule, Ids const& ids, Scores const& scores,
+/// Checks the shapes of a batch with the tokens, candidates and experts of `call`; `rule` gives the
+/// largest capacity of an expert in it.
+template <class KeptId>
+void expect_capacity_batch(checked_call& call, capacity_options const& o, capacity_rule const& rule,
                            capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) {
-  index_t const tokens = ids.extent(0);
-  auto const expect_matrix = [&](char const* argument, auto const& matrix) {
-    if (is_given(name, argument, matrix)) {
-      expect_extent(name, argument, tokens, matrix.extent(0), "tokens");
-      expect_extent(name, argument, o.candidates, matrix.extent(1), "candidates");
-    }
-  };
-  expect_between(name, "topk_ids", 0, o.max_tokens, tokens, "tokens (options.max_tokens)");
-  expect_extent(name, "topk_ids", o.candidates, ids.extent(1), "candidates");
-  expect_extent(name, "topk_scores", tokens, scores.extent(0), "tokens");
-  expect_extent(name, "topk_scores", o.candidates, scores.extent(1), "candidates");
-  if (is_given(name, "batch.priorities", batch.priorities)) {
-    expect_extent(name, "batch.priorities", tokens, batch.priorities.extent(0), "tokens");
-  }
-  expect_matrix("batch.weights", batch.weights);
-  expect_matrix("kept.ids", kept.ids);
-  expect_matrix("kept.weights", kept.weights);
-  expect_matrix("kept.positions", kept.positions);
-  expect_elements(name, "kept.counts", kept.counts);
-  expect_elements(name, "kept.report", kept.report);
-  expect_extent(name, "kept.counts", o.experts, kept.counts.extent(0), "experts");
-  expect_extent(name, "kept.report", 1, kept.report.extent(0), "reports");
-  if (is_given(name, "kept.offsets", kept.offsets)) {
-    expect_extent(name, "kept.offsets", o.experts + 1, kept.offsets.extent(0), "offsets");
-    expect_between(name, "kept.offsets", 0, 0x7fffffff, most_rows(o, rule), "rows with padding");
+  call.expect_given("batch.priorities", batch.priorities, "[tokens]");
+  call.expect_given("batch.weights", batch.weights, "[tokens, candidates]");
+  call.expect_given("kept.ids", kept.ids, "[tokens, candidates]");
+  call.expect_given("kept.weights", kept.weights, "[tokens, candidates]");
+  call.expect_given("kept.positions", kept.positions, "[tokens, candidates]");
+  expect_elements(call, "kept.counts", kept.counts);
+  expect_elements(call, "kept.report", kept.report);
+  call.expect("kept.counts", kept.counts, "[experts]");
+  expect_extent(call, "kept.report", 1, kept.report.extent(0), "reports");
+  if (is_given(call, "kept.offsets", kept.offsets)) {
+    expect_extent(call, "kept.offsets", o.experts + 1, kept.offsets.extent(0), "offsets");
+    expect_between(call, "kept.offsets", 0, 0x7fffffff, most_rows(o, rule), "rows with padding");
   }
 }
 
@@ -200,10 +188,10 @@ class capacity_mask_pipeline {
   }
 
   /// Checks the shapes of a batch.
-  template <class Ids, class Scores, class KeptId>
-  void expect_batch(std::string_view name, Ids const& ids, Scores const& scores,
-                    capacity_batch const& batch, kept_pairs_of<KeptId> const& kept) const {
-    expect_capacity_batch(name, options_, largest_rule(ids.extent(0)), ids, scores, batch, kept);
+  template <class KeptId>
+  void expect_batch(checked_call& call, index_t tokens, capacity_batch const& batch,
+                    kept_pairs_of<KeptId> const& kept) const {
+    expect_capacity_batch(call, options_, largest_rule(tokens), batch, kept);
   }
 
   [[nodiscard]] pair_lists lists_for(index_t tokens) const {

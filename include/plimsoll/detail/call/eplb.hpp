@@ -51,17 +51,6 @@ inline void expect_plannable(std::string_view name, index_t layers, index_t expe
   }
 }
 
-/// Checks the inputs of `eplb`.
-template <class Map, class Counts>
-void expect_eplb(std::string_view name, index_t layers, index_t experts,
-                 eplb_options const& options, matrix_ref<Map> const& placement,
-                 matrix_ref<Counts> const& counts) {
-  expect_plannable(name, layers, experts, placement.extent(1), options);
-  expect_extent(name, "physical_to_logical", layers, placement.extent(0), "layers");
-  expect_extent(name, "replica_count", layers, counts.extent(0), "layers");
-  expect_extent(name, "replica_count", experts, counts.extent(1), "experts");
-}
-
 inline void throw_eplb_fault(refused_value const& of) {
   throw_map_fault(of, "logical_to_physical");
   throw_replication_fault(of);

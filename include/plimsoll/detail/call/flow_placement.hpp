@@ -23,6 +23,7 @@
 #include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/call/replication.hpp>
 #include <plimsoll/detail/call/slots.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/common/migration_pair.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -45,10 +46,8 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
   expect_rank_set(name, options.on);
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
   expect_between(name, "options.max_partners", 0, rank_limit, options.max_partners, "partners");
-  if (is_given(name, "options.in_use", options.in_use)) {
-    expect_extent(name, "options.in_use", layers, options.in_use.extent(0), "layers");
-    expect_extent(name, "options.in_use", slots, options.in_use.extent(1), "slots");
-  }
+  checked_call(name, {{"layers", layers}, {"slots", slots}})
+      .expect_given("options.in_use", options.in_use, "[layers, slots]");
   expect_keep_bonus(name, options.keep_bonus);
   expect_load_exponent(name, "options", options.load_exponent);
 }

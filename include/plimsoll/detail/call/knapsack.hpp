@@ -10,6 +10,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/knapsack.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -24,27 +25,13 @@ inline void expect_capacity(std::string_view function, knapsack_options const& o
                  "units of weight");
 }
 
-template <class Weights, class Values>
-void expect_knapsack(std::string_view function, Weights const& weights, Values const& values,
-                     knapsack_options const& options) {
-  index_t const problems = weights.extent(0);
-  index_t const classes = weights.extent(1);
-  expect_between(function, "weights", classes > 0 ? 1 : 0, expert_limit, weights.extent(2),
+template <class Weights>
+void expect_knapsack(checked_call& call, Weights const& weights, knapsack_options const& options) {
+  expect_between(call, "weights", weights.extent(1) > 0 ? 1 : 0, expert_limit, weights.extent(2),
                  "options");
-  expect_extent(function, "values", problems, values.extent(0), "problems");
-  expect_extent(function, "values", classes, values.extent(1), "classes");
-  expect_extent(function, "values", weights.extent(2), values.extent(2), "options");
-  expect_capacity(function, options);
-  if (is_given(function, "options.capacities", options.capacities)) {
-    expect_extent(function, "options.capacities", problems, options.capacities.extent(0),
-                  "problems");
-  }
-  if (is_given(function, "options.option_count", options.option_count)) {
-    expect_extent(function, "options.option_count", problems, options.option_count.extent(0),
-                  "problems");
-    expect_extent(function, "options.option_count", classes, options.option_count.extent(1),
-                  "classes");
-  }
+  expect_capacity(call, options);
+  call.expect_given("options.capacities", options.capacities, "[problems]");
+  call.expect_given("options.option_count", options.option_count, "[problems, classes]");
 }
 
 inline void throw_knapsack_fault(refused_value const& of) {

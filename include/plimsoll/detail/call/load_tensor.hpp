@@ -15,6 +15,7 @@
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/load_tensor.hpp>
 #include <plimsoll/detail/rows.hpp>
@@ -110,25 +111,15 @@ inline void expect_ranks(std::string_view name, placement_ref const& placement) 
   expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
 }
 
-/// Checks the shapes of `rank_loads`.
-template <class Loads>
-void expect_rank_loads(std::string_view name, Loads const& loads, placement_ref const& placement,
-                       tensor_ref<double> const& out) {
+/// Checks the shapes of the placement of `rank_loads`.
+inline void expect_rank_loads(checked_call& call, placement_ref const& placement) {
   auto const& map = placement.physical_to_logical;
-  index_t const layers = loads.extent(1);
-  expect_ranks(name, placement);
-  expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
-  expect_extent(name, "placement.replica_count", layers, placement.replica_count.extent(0),
-                "layers");
-  expect_extent(name, "placement.replica_count", loads.extent(2), placement.replica_count.extent(1),
-                "experts");
-  expect_elements(name, "placement.physical_to_logical", map);
-  expect_elements(name, "placement.replica_count", placement.replica_count);
-  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
+  call.expect("placement.physical_to_logical", map, "[layers, slots]");
+  call.expect("placement.replica_count", placement.replica_count, "[layers, experts]");
+  expect_elements(call, "placement.physical_to_logical", map);
+  expect_elements(call, "placement.replica_count", placement.replica_count);
+  expect_rank_offsets(call, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
                       placement.ranks);
-  expect_extent(name, "out", loads.extent(0), out.extent(0), "steps");
-  expect_extent(name, "out", layers, out.extent(1), "layers");
-  expect_extent(name, "out", placement.ranks, out.extent(2), "ranks");
 }
 
 /// Checks the sizes of a window.

@@ -29,7 +29,7 @@ inline void expect_migrated(std::string_view function, argument_name const& argu
                             placement_ref const& placement) {
   auto const& map = placement.physical_to_logical;
   auto const& counts = placement.replica_count;
-  expect_slots(function, argument + ".physical_to_logical", map.extent(0), map);
+  expect_slots(function, argument + ".physical_to_logical", map);
   expect_between(function, argument + ".ranks", 1, rank_limit, placement.ranks, "ranks");
   expect_rank_offsets(function, argument + ".rank_offsets", placement.rank_offsets, map.extent(0),
                       placement.ranks);

@@ -28,14 +28,12 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline constexpr index_t slot_limit = 0x7fffffff;
 
-/// Checks the shape `[layers, slots]` and returns the number of slots.
+/// Checks the number of slots of a map `[layers, slots]`.
 template <class T>
-index_t expect_slots(std::string_view function, argument_name const& argument, index_t layers,
-                     matrix_ref<T> const& map) {
-  expect_extent(function, argument, layers, map.extent(0), "layers");
+void expect_slots(std::string_view function, argument_name const& argument,
+                  matrix_ref<T> const& map) {
   expect_between(function, argument, 1, slot_limit, map.extent(1), "slots");
   expect_elements(function, argument, map);
-  return map.extent(1);
 }
 
 inline replica_source expect_replicas(std::string_view function,
@@ -44,14 +42,16 @@ inline replica_source expect_replicas(std::string_view function,
   expect_between(function, "replicas.replica_offsets", 2, expert_limit + 1, offsets.extent(1),
                  "offsets (experts + 1)");
   expect_elements(function, "replicas.replica_offsets", offsets);
-  expect_slots(function, "replicas.replica_slots", offsets.extent(0), replicas.replica_slots);
+  expect_extent(function, "replicas.replica_slots", offsets.extent(0),
+                replicas.replica_slots.extent(0), "layers");
+  expect_slots(function, "replicas.replica_slots", replicas.replica_slots);
   return {offsets, replicas.replica_slots, offsets.extent(1) - 1};
 }
 
 inline ranked_source expect_ranked(std::string_view function, placement_ref const& placement,
                                    index_t experts, argument_name const& argument = "placement") {
   auto const& map = placement.physical_to_logical;
-  expect_slots(function, argument + ".physical_to_logical", map.extent(0), map);
+  expect_slots(function, argument + ".physical_to_logical", map);
   expect_between(function, argument + ".ranks", 1, rank_limit, placement.ranks, "ranks");
   expect_rank_offsets(function, argument + ".rank_offsets", placement.rank_offsets, map.extent(0),
                       placement.ranks);

@@ -12,6 +12,7 @@
 #include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/topology.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -24,10 +25,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 inline void expect_rank_offsets(std::string_view function, argument_name const& argument,
                                 matrix_ref<std::int32_t const> const& offsets, index_t layers,
                                 index_t ranks) {
-  if (is_given(function, argument, offsets)) {
-    expect_extent(function, argument, layers, offsets.extent(0), "layers");
-    expect_extent(function, argument, ranks + 1, offsets.extent(1), "offsets (ranks + 1)");
-  }
+  checked_call(function, {{"layers", layers}, {"ranks", ranks}})
+      .expect_given(argument, offsets, "[layers, ranks + 1]");
 }
 
 /// Refuses anti-affinity by node together with node lists, which keep an expert on one node.
@@ -75,14 +74,10 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
          lists ? "no node_offsets" : "no node_experts");
   }
   if (lists) {
-    expect_extent(function, argument + ".node_experts", layers, options.node_experts.extent(0),
-                  "layers");
-    expect_extent(function, argument + ".node_experts", experts, options.node_experts.extent(1),
-                  "experts");
-    expect_extent(function, argument + ".node_offsets", layers, options.node_offsets.extent(0),
-                  "layers");
-    expect_extent(function, argument + ".node_offsets", options.on.nodes + 1,
-                  options.node_offsets.extent(1), "offsets (nodes + 1)");
+    checked_call call(function,
+                      {{"layers", layers}, {"experts", experts}, {"nodes", options.on.nodes}});
+    call.expect(argument + ".node_experts", options.node_experts, "[layers, experts]");
+    call.expect(argument + ".node_offsets", options.node_offsets, "[layers, nodes + 1]");
     expect_anti_affinity_on_a_node(function, argument, options.replica_anti_affinity);
   }
 }

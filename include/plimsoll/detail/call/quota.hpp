@@ -15,6 +15,7 @@
 #include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/common/tile_counts.hpp>
 #include <plimsoll/detail/common/topology.hpp>
@@ -30,36 +31,15 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Checks the part of a placement that `quota` and `source_quotas` share.
-inline slot_ranges ranges_of(std::string_view name, placement_ref const& placement,
-                             index_t layers) {
-  index_t const slots = placement.physical_to_logical.extent(1);
-  expect_extent(name, "placement.physical_to_logical", layers,
-                placement.physical_to_logical.extent(0), "layers");
-  expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, slots, "slots");
-  expect_elements(name, "placement.physical_to_logical", placement.physical_to_logical);
-  expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
-  expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, layers,
+inline slot_ranges ranges_of(checked_call& call, placement_ref const& placement) {
+  auto const& map = placement.physical_to_logical;
+  call.expect("placement.physical_to_logical", map, "[layers, slots]");
+  expect_between(call, "placement.physical_to_logical", 1, 0x7fffffff, map.extent(1), "slots");
+  expect_elements(call, "placement.physical_to_logical", map);
+  expect_between(call, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
+  expect_rank_offsets(call, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
                       placement.ranks);
-  return {placement.rank_offsets, slots, placement.ranks};
-}
-
-/// Checks the shape of an argument of `quota` or `source_quotas` with one column per slot.
-template <class T>
-void expect_rows_of_slots(std::string_view name, std::string_view argument,
-                          matrix_ref<T> const& matrix, index_t rows, std::string_view row,
-                          index_t slots) {
-  expect_extent(name, argument, rows, matrix.extent(0), row);
-  expect_extent(name, argument, slots, matrix.extent(1), "slots");
-}
-
-/// Checks the shapes of the outputs of a dispatch of `tokens` times `ids` ids.
-template <class Slot>
-void expect_dispatch_outputs(std::string_view name, index_t tokens, index_t ids,
-                             matrix_ref<Slot> const& slots,
-                             vector_ref<dispatch_counters> const& counters) {
-  expect_extent(name, "slots", tokens, slots.extent(0), "tokens");
-  expect_extent(name, "slots", ids, slots.extent(1), "ids per token");
-  expect_extent(name, "counters", 1, counters.extent(0), "counters");
+  return {placement.rank_offsets, map.extent(1), placement.ranks};
 }
 
 /// `loads` is the name of the argument with the loads.

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/rank_set_types.hpp>
 #include <plimsoll/types.hpp>
@@ -20,12 +21,9 @@ inline void expect_rank_set(std::string_view function, rank_set const& on,
   expect_between(function, argument + ".ranks", 1, rank_limit, on.ranks, "ranks");
   expect_between(function, argument + ".nodes", 1, on.ranks, on.nodes,
                  "nodes (at most one per rank)");
-  if (is_given(function, argument + ".active", on.active)) {
-    expect_extent(function, argument + ".active", on.ranks, on.active.extent(0), "ranks");
-  }
-  if (is_given(function, argument + ".speeds", on.speeds)) {
-    expect_extent(function, argument + ".speeds", on.ranks, on.speeds.extent(0), "ranks");
-  }
+  checked_call call(function, {{"ranks", on.ranks}});
+  call.expect_given(argument + ".active", on.active, "[ranks]");
+  call.expect_given(argument + ".speeds", on.speeds, "[ranks]");
 }
 
 /// Returns the rank set with the number of ranks of a placement, whose range the caller has

@@ -11,6 +11,7 @@
 #include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/topology.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -40,14 +41,9 @@ inline void expect_replication_options(std::string_view function, index_t layers
   expect_load_exponent(function, "options.where", options.where.load_exponent);
   expect_between(function, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
   expect_between(function, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
-  if (is_given(function, "options.min_copies_each", options.min_copies_each)) {
-    expect_extent(function, "options.min_copies_each", experts, options.min_copies_each.extent(0),
-                  "experts");
-  }
-  if (is_given(function, "options.max_copies_each", options.max_copies_each)) {
-    expect_extent(function, "options.max_copies_each", experts, options.max_copies_each.extent(0),
-                  "experts");
-  }
+  checked_call call(function, {{"experts", experts}});
+  call.expect_given("options.min_copies_each", options.min_copies_each, "[experts]");
+  call.expect_given("options.max_copies_each", options.max_copies_each, "[experts]");
 }
 
 inline void throw_replication_fault(refused_value const& of) {

@@ -20,6 +20,7 @@
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/planning.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -46,11 +47,8 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
   expect_between(name, "physical_to_logical", experts, expert_limit, slots,
                  "slots (at least one per expert)");
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
-  if (is_given(name, "options.replica_count", options.replica_count)) {
-    expect_extent(name, "options.replica_count", layers, options.replica_count.extent(0), "layers");
-    expect_extent(name, "options.replica_count", experts, options.replica_count.extent(1),
-                  "experts");
-  }
+  checked_call(name, {{"layers", layers}, {"experts", experts}})
+      .expect_given("options.replica_count", options.replica_count, "[layers, experts]");
   expect_between(name, "options.restarts", 1, 1 << 24, options.restarts, "restarts");
   expect_between(name, "options.max_swaps", 0, INT32_MAX, options.max_swaps, "swaps");
   expect_between(name, "options.max_plateau_moves", 0, INT32_MAX, options.max_plateau_moves,
@@ -142,7 +140,6 @@ void enqueue_counts(Context const& context, matrix_ref<std::int32_t const> repli
 template <class Loads, class Cost, class Id>
 void expect_swap_search(std::string_view name, Loads const& loads, Cost const& cost,
                         swap_search_options const& options, matrix_ref<Id> const& map) {
-  expect_extent(name, "physical_to_logical", loads.extent(1), map.extent(0), "layers");
   expect_searchable(name, loads.extent(0), loads.extent(1), loads.extent(2), map.extent(1),
                     options);
   expect_cost(name, cost, options.on.ranks);

@@ -8,6 +8,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/top_k.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/top_k_types.hpp>
@@ -16,7 +17,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Checks the options; `expect_top_k_batch` checks the shapes of a batch.
+/// Checks the options; `expect_top_k_scores` checks the shapes of a batch.
 inline void expect_top_k(std::string_view name, top_k_options const& options, index_t experts) {
   expect_between(name, "scores", 1, expert_limit, experts, "experts");
   expect_between(name, "options.k", 1, experts, options.k, "experts");
@@ -41,23 +42,17 @@ inline void expect_top_k(std::string_view name, top_k_options const& options, in
   }
 }
 
-/// Checks the options and the shapes of a batch.
-template <class Score, class Id>
-void expect_top_k_batch(std::string_view name, matrix_ref<Score const> const& scores,
-                        top_k_options const& options, matrix_ref<Id> const& ids,
-                        matrix_ref<float> const& weights) {
-  expect_top_k(name, options, scores.extent(1));
+/// Checks the scores and the options, from which the call then knows the candidates of each token.
+template <class Score>
+void expect_top_k_scores(checked_call& call, matrix_ref<Score const> const& scores,
+                         top_k_options const& options) {
+  expect_top_k(call, options, scores.extent(1));
   index_t const tokens = scores.extent(0);
-  bool const expands = is_given(name, "options.local_experts", options.local_experts);
+  bool const expands = is_given(call, "options.local_experts", options.local_experts);
   index_t const width = options.k + (expands ? options.local_experts.extent(1) : 0);
-  expect_between(name, "scores", 0, 0x7fffffff / width, tokens, "tokens (below 2^31 candidates)");
-  if (is_given(name, "options.homes", options.homes)) {
-    expect_extent(name, "options.homes", tokens, options.homes.extent(0), "tokens");
-  }
-  expect_extent(name, "topk_ids", tokens, ids.extent(0), "tokens");
-  expect_extent(name, "topk_ids", width, ids.extent(1), "candidates");
-  expect_extent(name, "topk_weights", tokens, weights.extent(0), "tokens");
-  expect_extent(name, "topk_weights", width, weights.extent(1), "candidates");
+  expect_between(call, "scores", 0, 0x7fffffff / width, tokens, "tokens (below 2^31 candidates)");
+  call.expect_given("options.homes", options.homes, "[tokens]");
+  call.know({"k + m", width, "candidates"});
 }
 
 template <class Context, class Score, class Id, class Listener = no_listener>

@@ -21,6 +21,7 @@
 #include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/call/slots.hpp>
 #include <plimsoll/detail/call/topology.hpp>
+#include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/common/rank_levels.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
@@ -93,25 +94,24 @@ inline void throw_waterline_tables_fault(refused_value const& of, std::string co
   }
 }
 
+/// Returns a call of a member, with the axes of the options.
+inline checked_call waterline_call(std::string_view function, waterline_options const& options) {
+  return {function,
+          {{"top_k", options.top_k, "ids per token"},
+           {"2", 2, "rows (routed load, tokens at home)"},
+           {"ranks", options.on.ranks}}};
+}
+
 template <class Ids>
 void expect_waterline_ids(std::string_view function, waterline_options const& options,
                           Ids const& topk_ids) {
   expect_between(function, "topk_ids", 0, options.max_tokens, topk_ids.extent(0),
                  "tokens (options.max_tokens)");
-  expect_extent(function, "topk_ids", options.top_k, topk_ids.extent(1), "ids per token");
 }
 
 inline void expect_waterline_source(std::string_view function, waterline_options const& options,
                                     index_t source) {
   expect_between(function, "source", 0, options.on.ranks - 1, source, "as rank");
-}
-
-/// Checks the shape of the loads and the source to which `count` or `plan` applies.
-inline void expect_waterline_loads(std::string_view function, waterline_options const& options,
-                                   matrix_ref<std::int64_t const> const& loads, index_t source) {
-  expect_extent(function, "loads", 2, loads.extent(0), "rows (routed load, tokens at home)");
-  expect_extent(function, "loads", options.on.ranks, loads.extent(1), "ranks");
-  expect_waterline_source(function, options, source);
 }
 
 /// Checks the shapes of the inputs and outputs of `fill`.
