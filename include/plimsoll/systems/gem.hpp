@@ -4,6 +4,7 @@
 /// Source: GEM (arXiv 2605.19945).
 #pragma once
 
+#include <iterator>
 #include <type_traits>
 #include <vector>
 
