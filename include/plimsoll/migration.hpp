@@ -345,12 +345,11 @@ class layer_planner {
   migration_report plan_layer(Loads const& loads, placement_ref const& from,
                               placement_ref const* to, Map& physical_to_logical,
                               Counts& replica_count) {
-    detail::checked_call call("layer_planner::plan");
-    auto const load = PLIMSOLL_LOADS(call, "layer_planner::plan", loads, "[steps, experts]");
+    auto const load = PLIMSOLL_LOADS(unchecked, "layer_planner::plan", loads, "[steps, experts]");
     auto const map =
-        PLIMSOLL_OUTPUT_IDS(call, "layer_planner::plan", physical_to_logical, "[slots]");
+        PLIMSOLL_OUTPUT_IDS(unchecked, "layer_planner::plan", physical_to_logical, "[slots]");
     auto const counts =
-        PLIMSOLL_OUTPUT_IDS(call, "layer_planner::plan", replica_count, "[experts]");
+        PLIMSOLL_OUTPUT_IDS(unchecked, "layer_planner::plan", replica_count, "[experts]");
     return kept_.plan("layer_planner::plan", load, from, to, map, counts);
   }
 
