@@ -15,17 +15,19 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Calls f(i) for i = first, first + step, ... below n.
+/// Calls f(i) for i = first, first + step, ... below n. Counts in 32 bits, since a GPU takes two or
+/// three instructions to add, compare or address by 64; n is below 2^31 (`team.hpp`).
 template <bool Streaming, class F>
-__device__ inline void strided(index_t first, index_t n, index_t step, F&& f) {
+__device__ inline void strided(int first, index_t n, int step, F&& f) {
+  auto const end = static_cast<unsigned>(n);
   if constexpr (Streaming) {
-    for (index_t i = first; i < n; i += step) {
-      f(i);
+    for (auto i = static_cast<unsigned>(first); i < end; i += static_cast<unsigned>(step)) {
+      f(index_t{i});
     }
   } else {
 #pragma unroll 1
-    for (index_t i = first; i < n; i += step) {
-      f(i);
+    for (auto i = static_cast<unsigned>(first); i < end; i += static_cast<unsigned>(step)) {
+      f(index_t{i});
     }
   }
 }
