@@ -37,6 +37,13 @@ PLIMSOLL_HD inline int lowest_bit(std::uint32_t x) {
   return __builtin_ctz(x);
 #endif
 }
+PLIMSOLL_HD inline int lowest_bit(std::uint64_t x) {
+#if defined(__CUDA_ARCH__)
+  return __ffsll(static_cast<long long>(x)) - 1;
+#else
+  return __builtin_ctzll(x);
+#endif
+}
 
 /// Returns the number of set bits.
 PLIMSOLL_HD inline int bit_count(std::uint32_t x) {
@@ -44,6 +51,13 @@ PLIMSOLL_HD inline int bit_count(std::uint32_t x) {
   return __popc(x);
 #else
   return __builtin_popcount(x);
+#endif
+}
+PLIMSOLL_HD inline int bit_count(std::uint64_t x) {
+#if defined(__CUDA_ARCH__)
+  return __popcll(x);
+#else
+  return __builtin_popcountll(x);
 #endif
 }
 

@@ -290,6 +290,7 @@ struct minmax_lp_body {
 
   PLIMSOLL_HD split_state take_state(scratch& memory, index_t layer) const {
     split_state s = split_state::in(memory, graph);
+    s.layer = layer;
     s.speed = graph.speeds(layer);
     s.first_rank = graph.first_rank(layer);
     s.first_replicated = graph.first_replicated(layer);

@@ -188,14 +188,16 @@ struct serial_flow : blocking_flow {
 /// The form for a team.
 ///
 /// The depth of an expert is the lowest depth of a rank with a share of it. All ranks that hold the
-/// expert are at most one step deeper. A *receiver* of an expert is a target at the next depth
-/// that leads on to a rank below its capacity. An arc is *open* if its share is above 0, its rank
-/// is as deep as the expert, and the expert has a receiver. A push may close arcs but never opens
-/// one, so the next path in depth-first order is the first that is open from end to end.
+/// expert are at most one step deeper. A *receiver* of an expert is a rank with a target of it, at
+/// the next depth, that leads on to a rank below its capacity; an expert without one is closed. An
+/// arc is *open* if its share is above 0, its rank is as deep as the expert, and the expert has a
+/// receiver. A push may close arcs but never opens one, so the next path in depth-first order is
+/// the first that is open from end to end.
 ///
-/// Each expert keeps its first receiver, and each rank its first open arc. Following them gives the
-/// path without a search. They are found from the greatest depth to the least, which removes every
-/// dead end, and replaced when a push closes them.
+/// Each expert keeps its first receiver, and each rank that a search has reached its first open
+/// arc. Following them gives the path without a search. Receivers, and the ranks that lead on, are
+/// found from the greatest depth to the least, which removes every dead end; they are replaced when
+/// a push closes them.
 template <class Team>
 struct team_flow : blocking_flow {
   Team& team;
@@ -203,26 +205,55 @@ struct team_flow : blocking_flow {
   PLIMSOLL_HD team_flow(Team& the_team, blocking_flow const& flow)
       : blocking_flow(flow), team(the_team) {}
 
-  /// Finds the depths, as in `serial_flow`; a depth takes two team calls.
+  /// Finds the depths, as in `serial_flow`; a depth takes two team calls for 64 ranks.
   PLIMSOLL_HD bool find_depths() {
-    index_t const experts = s.replicated;
+    layer_graph const& g = s.near;
+    index_t const all = maximum{}(s.graph.ranks, s.replicated);
     nearest = -1;
-    bool const any = team.any(maximum{}(s.graph.ranks, experts), [this, experts](index_t i) {
-      if (i < experts) {
+    team.for_each(all, [this](index_t i) {
+      if (i < s.replicated) {
         s.expert_depth[i] = unseen;
       }
-      return i < s.graph.ranks && (s.distance[i] = first_depth(i)) == 0;
+      if (i < s.graph.ranks) {
+        s.distance[i] = first_depth(i);
+        s.arc[i] = unseen;
+      }
     });
-    int found = any ? reached : 0;
+    std::uint64_t found = 0;
+    for (index_t word = 0; word < g.words; ++word) {
+      std::uint64_t const above =
+          ranks_where(word, [this](index_t r) { return s.distance[r] == 0; });
+      found |= above;
+      team.store(g.at_depth + word, above);
+      team.store(g.unreached + word,
+                 ranks_where(word, [this](index_t r) { return s.distance[r] == unseen; }));
+      team.store(g.under + word,
+                 ranks_where(word, [this](index_t r) { return s.load[r] < s.capacity[r]; }));
+    }
+    bool const any = found != 0;
+    PLIMSOLL_NO_UNROLL
     for (std::int32_t depth = 0; found != 0 && nearest < 0; ++depth) {
-      team.for_each(experts, [this, depth](index_t i) {
-        if (s.expert_depth[i] == unseen && has_giver(i, depth)) {
+      std::uint64_t const* const giving = g.at_depth + depth * g.words;
+      team.for_each(all, [=, this](index_t i) {
+        auto const r = static_cast<std::int32_t>(i);
+        if (i < s.graph.ranks && (giving[i >> 6] & layer_graph::bit(r)) != 0) {
+          s.distance[i] = depth;
+        }
+        if (i < s.replicated && s.expert_depth[i] == unseen && has_giver(i, giving)) {
           s.expert_depth[i] = depth;
         }
       });
-      found = team.reduce(
-          s.graph.ranks, [this, depth](index_t r) { return reach(r, depth); }, bit_or{}, 0);
-      nearest = (found & below) != 0 ? depth + 1 : -1;
+      found = 0;
+      PLIMSOLL_NO_UNROLL
+      for (index_t word = 0; word < g.words; ++word) {
+        index_t const at = depth * g.words + word;
+        std::uint64_t const left = g.unreached[at];
+        std::uint64_t const next = left == 0 ? 0 : left & ranks_of(g.holders, word, depth);
+        team.store(g.at_depth + at + g.words, next);
+        team.store(g.unreached + at + g.words, left & ~next);
+        nearest = (next & g.under[word]) != 0 ? depth + 1 : nearest;
+        found |= next;
+      }
     }
     return any;
   }
@@ -231,111 +262,101 @@ struct team_flow : blocking_flow {
     find_ways();
     index_t source = 0;
     while (work < max_iterations && (source = next_source(source)) < s.graph.ranks) {
-      push_from(source);
+      push_from(static_cast<std::int32_t>(source));
     }
   }
 
  private:
-  static constexpr int reached = 1;
-  static constexpr int below = 2;
+  static constexpr std::int32_t closed = -2;  ///< depth of an expert without a receiver
 
-  [[nodiscard]] PLIMSOLL_HD index_t arcs_begin(index_t r) const {
-    return s.graph.rank_begin[s.first_rank + r];
+  /// Returns the ranks of a word for which a condition holds.
+  template <class F>
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t ranks_where(index_t word, F is_one) {
+    index_t const first = 64 * word;
+    return team.reduce(
+        minimum{}(s.graph.ranks - first, index_t{64}),
+        [=](index_t i) {
+          return is_one(first + i) ? layer_graph::bit(static_cast<std::int32_t>(i)) : 0;
+        },
+        bit_or{}, std::uint64_t{0});
   }
-  [[nodiscard]] PLIMSOLL_HD index_t arcs_end(index_t r) const { return arcs_begin(r + 1); }
-  /// Returns the replicated expert of an arc, numbered within the layer.
-  [[nodiscard]] PLIMSOLL_HD index_t expert_of(index_t arc) const {
-    return s.graph.target_owner[s.graph.rank_target[arc]] - s.first_replicated;
-  }
-  [[nodiscard]] PLIMSOLL_HD std::int64_t& share_on(index_t arc) const {
-    return s.share_of(s.graph.rank_target[arc]);
-  }
-
-  /// Returns true if a rank at this depth has a share of the expert.
-  [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::int32_t depth) const {
-    split_graph const& g = s.graph;
-    index_t const end = g.target_begin[s.first_replicated + expert + 1];
-    index_t k = g.target_begin[s.first_replicated + expert];
-    PLIMSOLL_NO_UNROLL
-    while (k < end && (s.distance[g.target_rank[k]] != depth || s.share_of(k) == 0)) {
-      ++k;
-    }
-    return k < end;
-  }
-  /// Gives a rank the next depth if an expert at this depth reaches it.
-  [[nodiscard]] PLIMSOLL_HD int reach(index_t r, std::int32_t depth) const {
-    if (s.distance[r] != unseen) {
-      return 0;
-    }
-    index_t const end = arcs_end(r);
-    index_t a = arcs_begin(r);
-    PLIMSOLL_NO_UNROLL
-    while (a < end && s.expert_depth[expert_of(a)] != depth) {
-      ++a;
-    }
-    if (a == end) {
-      return 0;
-    }
-    s.distance[r] = depth + 1;
-    return s.load[r] < s.capacity[r] ? reached | below : reached;
+  /// Returns the ranks of a word in the masks of the experts at a depth.
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t ranks_of(std::uint64_t const* masks, index_t word,
+                                                   std::int32_t depth) {
+    std::uint64_t const* const row = masks + word * s.near.experts;
+    return team.reduce(
+        s.replicated,
+        [=, this](index_t i) { return s.expert_depth[i] == depth ? row[i] : std::uint64_t{0}; },
+        bit_or{}, std::uint64_t{0});
   }
 
-  /// Returns the first target at or after k that can receive the expert's load; -1: none.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t receiver_from(index_t k, index_t expert) const {
-    split_graph const& g = s.graph;
-    std::int32_t const depth = s.expert_depth[expert] + 1;
-    index_t const end = g.target_begin[s.first_replicated + expert + 1];
+  /// Returns true if one of the ranks has a share of the expert.
+  [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::uint64_t const* ranks) const {
+    std::uint64_t common = 0;
     PLIMSOLL_NO_UNROLL
-    for (; k < end; ++k) {
-      index_t const r = g.target_rank[k];
-      if (s.distance[r] == depth && (depth < nearest || s.load[r] < s.capacity[r])) {
-        return static_cast<std::int32_t>(k);
+    for (index_t word = 0; word < s.near.words; ++word) {
+      if (std::uint64_t const some = ranks[word]; some != 0) {
+        common |= s.near.givers[word * s.near.experts + expert] & some;
       }
     }
-    return -1;
+    return common != 0;
+  }
+  /// Finds the first receiver of an expert at this depth, or closes the expert.
+  PLIMSOLL_HD void find_receiver(index_t expert, std::int32_t depth) const {
+    layer_graph const& g = s.near;
+    std::uint64_t const* const leading = g.leading + (depth + 1) * g.words;
+    PLIMSOLL_NO_UNROLL
+    for (index_t word = 0; word < g.words; ++word) {
+      std::uint64_t const receivers = g.holders[word * g.experts + expert] & leading[word];
+      if (receivers != 0) {
+        s.receiver[expert] = static_cast<std::int32_t>(64 * word) + lowest_bit(receivers);
+        return;
+      }
+    }
+    s.expert_depth[expert] = closed;
   }
   /// Returns true if the arc of a rank at this depth leads to the next depth.
   [[nodiscard]] PLIMSOLL_HD bool is_open(index_t arc, std::int32_t depth) const {
-    index_t const expert = expert_of(arc);
-    return s.expert_depth[expert] == depth && s.receiver[expert] >= 0 && share_on(arc) > 0;
+    return s.expert_depth[s.near.arc_expert[arc]] == depth && s.share[s.near.arc_target[arc]] > 0;
   }
 
-  /// Finds receivers and arcs, from the greatest depth to the least; a rank without an open arc
-  /// becomes a dead end.
+  /// Finds the receivers, and the ranks that lead on, from the greatest depth to the least.
   PLIMSOLL_HD void find_ways() {
+    layer_graph const& g = s.near;
+    team.for_each(g.words, [this, &g](index_t word) {
+      index_t const at = nearest * g.words + word;
+      g.leading[at] = g.at_depth[at] & g.under[word];
+    });
     PLIMSOLL_NO_UNROLL
     for (std::int32_t depth = nearest - 1; depth >= 0; --depth) {
       team.for_each(s.replicated, [this, depth](index_t i) {
         if (s.expert_depth[i] == depth) {
-          s.receiver[i] = receiver_from(s.graph.target_begin[s.first_replicated + i], i);
+          find_receiver(i, depth);
         }
       });
-      team.for_each(s.graph.ranks, [this, depth](index_t r) {
-        if (s.distance[r] == depth) {
-          index_t const end = arcs_end(r);
-          index_t a = arcs_begin(r);
-          PLIMSOLL_NO_UNROLL
-          while (a < end && !is_open(a, depth)) {
-            ++a;
-          }
-          s.arc[r] = static_cast<std::int32_t>(a);
-          s.distance[r] = a < end ? depth : dead_end;
-        }
-      });
+      PLIMSOLL_NO_UNROLL
+      for (index_t word = 0; word < g.words; ++word) {
+        index_t const at = depth * g.words + word;
+        std::uint64_t const here = g.at_depth[at];
+        team.store(g.leading + at, here == 0 ? 0 : here & ranks_of(g.givers, word, depth));
+      }
     }
   }
 
   PLIMSOLL_HD index_t next_source(index_t from) {
-    return team.find(from, s.graph.ranks,
-                     [this](index_t r) { return s.distance[r] == 0 && s.load[r] > s.capacity[r]; });
+    return team.find(from, s.graph.ranks, [this](index_t r) {
+      std::uint64_t const leading = s.near.leading[r >> 6];
+      return (leading & layer_graph::bit(static_cast<std::int32_t>(r))) != 0 &&
+             s.load[r] > s.capacity[r];
+    });
   }
 
   /// Pushes along one path after the other until the source is at its capacity or becomes a dead
   /// end. After a push only the part of the path from its first closed arc on is walked again.
-  PLIMSOLL_HD void push_from(index_t source) {
+  PLIMSOLL_HD void push_from(std::int32_t source) {
     std::int32_t depth = 0;
-    index_t at = source;
-    team.store(&s.path[0], static_cast<std::int32_t>(source));
+    std::int32_t at = source;
+    team.store(&s.path[0], source);
     for (;;) {
       if (depth == nearest) {
         depth = push(source, at);
@@ -345,60 +366,75 @@ struct team_flow : blocking_flow {
         at = s.path[depth];
         continue;
       }
-      index_t const arc = find_arc(at, depth);
-      if (arc < arcs_end(at)) {
-        at = s.graph.target_rank[s.receiver[expert_of(arc)]];
+      std::int32_t const arc = find_arc(at, depth);
+      if (arc < s.near.arc_begin[at + 1]) {
+        at = s.receiver[s.near.arc_expert[arc]];
         ++depth;
-        team.store(&s.path[depth], static_cast<std::int32_t>(at));
+        team.store(&s.path[depth], at);
         continue;
       }
-      team.store(&s.distance[at], dead_end);
+      leave_out(at, depth);
       if (depth == 0) {
         return;
       }
-      leave_out(at, depth);
       --depth;
       at = s.path[depth];
     }
   }
 
   /// Returns the rank's first arc to the next depth, or the end of its arcs.
-  PLIMSOLL_HD index_t find_arc(index_t r, std::int32_t depth) {
-    index_t const at_hand = s.arc[r];
-    if (is_open(at_hand, depth)) {
+  PLIMSOLL_HD std::int32_t find_arc(std::int32_t r, std::int32_t depth) {
+    std::int32_t const at_hand = s.arc[r];
+    if (at_hand >= 0 && is_open(at_hand, depth)) {
       return at_hand;
     }
-    index_t const found =
-        team.find(at_hand + 1, arcs_end(r), [this, depth](index_t a) { return is_open(a, depth); });
+    std::int32_t const from = at_hand < 0 ? s.near.arc_begin[r] : at_hand + 1;
+    std::int32_t const end = s.near.arc_begin[r + 1];
+    auto const found = static_cast<std::int32_t>(
+        team.find(from, end, [this, depth](index_t a) { return is_open(a, depth); }));
     // No other thread still reads arc[r]: a search that finds something is also a barrier.
-    if (found < arcs_end(r)) {
-      team.store(&s.arc[r], static_cast<std::int32_t>(found));
+    if (found < end) {
+      team.store(&s.arc[r], found);
     }
     return found;
   }
 
-  /// Gives the experts whose receiver is rank r, which no longer leads on, their next receiver.
-  PLIMSOLL_HD void leave_out(index_t r, std::int32_t depth) {
-    index_t const first = arcs_begin(r);
-    team.for_each(arcs_end(r) - first, [=, this](index_t i) {
-      index_t const expert = expert_of(first + i);
-      if (s.expert_depth[expert] == depth - 1 &&
-          s.receiver[expert] == s.graph.rank_target[first + i]) {
-        s.receiver[expert] = receiver_from(s.receiver[expert] + 1, expert);
+  /// Takes out rank r at this depth, which no longer leads on, and gives the experts whose receiver
+  /// it is the next one.
+  PLIMSOLL_HD void leave_out(std::int32_t r, std::int32_t depth) {
+    layer_graph const& g = s.near;
+    team.single([=, &g] { g.leading[depth * g.words + (r >> 6)] &= ~layer_graph::bit(r); });
+    if (depth == 0) {
+      return;
+    }
+    std::int32_t const first = g.arc_begin[r];
+    team.for_each(g.arc_begin[r + 1] - first, [=, this, &g](index_t i) {
+      std::int32_t const expert = g.arc_expert[first + i];
+      if (s.expert_depth[expert] == depth - 1 && s.receiver[expert] == r) {
+        find_receiver(expert, depth - 1);
       }
     });
   }
 
   /// Moves as much load as the path allows. Returns the first arc of the path that this closes.
-  PLIMSOLL_HD std::int32_t push(index_t source, index_t sink) {
-    auto const least =
-        team.argmin(nearest, [this](index_t i) { return share_on(s.arc[s.path[i]]); });
+  PLIMSOLL_HD std::int32_t push(std::int32_t source, std::int32_t sink) {
+    auto const least = team.argmin(
+        nearest, [this](index_t i) { return s.share[s.near.arc_target[s.arc[s.path[i]]]]; });
     std::int64_t const amount = minimum{}(
         least.key, minimum{}(s.load[source] - s.capacity[source], s.capacity[sink] - s.load[sink]));
     team.for_each(nearest, [=, this](index_t i) {
-      index_t const arc = s.arc[s.path[i]];
-      share_on(arc) -= amount;
-      s.share_of(s.receiver[expert_of(arc)]) += amount;
+      layer_graph const& g = s.near;
+      std::int32_t const from = s.path[i];
+      std::int32_t const to = s.path[i + 1];
+      std::int32_t const arc = s.arc[from];
+      std::int32_t const expert = g.arc_expert[arc];
+      std::int64_t const left = s.share[g.arc_target[arc]] - amount;
+      s.share[g.arc_target[arc]] = left;
+      if (left == 0) {
+        g.of(g.givers, expert, from) &= ~layer_graph::bit(from);
+      }
+      s.share[g.target_of(expert, to)] += amount;
+      g.of(g.givers, expert, to) |= layer_graph::bit(to);
       if (i == 0) {
         s.load[source] -= amount;
         s.load[sink] += amount;
@@ -431,6 +467,9 @@ struct exact_finish {
   PLIMSOLL_HD void run(bool all_levels) {
     split_state const& s = flow.s;
     confinement first = bound;
+    if constexpr (!Team::is_serial) {
+      s.near.fill(team, s.graph, s.layer, s.share);
+    }
     for (bool more = true; more;) {
       std::int64_t const of_unit_speed = bound.capacity(1);
       team.for_each(s.graph.ranks, [=, this, &s](index_t r) {

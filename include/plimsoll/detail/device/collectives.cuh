@@ -142,6 +142,12 @@ __device__ inline std::uint64_t warp_sum_bits(std::uint64_t value) {
   return low + (middle << 24) + (high << 48);
 }
 
+__device__ inline std::uint64_t warp_or_bits(std::uint64_t value) {
+  std::uint32_t const low = __reduce_or_sync(full_warp, static_cast<std::uint32_t>(value));
+  std::uint32_t const high = __reduce_or_sync(full_warp, static_cast<std::uint32_t>(value >> 32));
+  return (static_cast<std::uint64_t>(high) << 32) | low;
+}
+
 /// Finds the first key, then the lowest index that has it, then the lane of that index.
 template <class Key, class Compare>
 __device__ inline extreme<Key> warp_extreme(extreme<Key> value) {
@@ -187,6 +193,8 @@ __device__ inline T warp_reduce(T value, Op op) {
     return static_cast<T>(__reduce_add_sync(full_warp, static_cast<std::uint32_t>(value)));
   } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4 && std::is_same_v<Op, bit_or>) {
     return static_cast<T>(__reduce_or_sync(full_warp, static_cast<std::uint32_t>(value)));
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8 && std::is_same_v<Op, bit_or>) {
+    return static_cast<T>(warp_or_bits(static_cast<std::uint64_t>(value)));
   } else
 #endif
   {
