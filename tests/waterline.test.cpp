@@ -946,10 +946,10 @@ TEST_CASE("waterline: the same bits in every team") {
 struct find_places {
   using device_team = plimsoll::detail::block<128>;
 
-  longs const& room;
+  ints const& room;
   longs const& units;
   index_t ranks;
-  std::int64_t* given;  ///< [count, ranks]
+  std::int32_t* given;  ///< [count, ranks]
 
   [[nodiscard]] index_t count() const { return std::ssize(units); }
   [[nodiscard]] plimsoll::detail::position_searches searches() const { return {count()}; }
@@ -964,7 +964,9 @@ struct find_places {
     searches().find(
         team, arrays,
         [this](index_t i) {
-          return position_search::of(room.data() + i * ranks, 0, ranks, units[at(i)]);
+          auto const* const of = room.data() + i * ranks;
+          return position_search::of(of, 0, ranks, units[at(i)],
+                                     std::accumulate(of, of + ranks, std::int64_t{0}));
         },
         place);
     team.for_each(count() * ranks,
@@ -978,19 +980,21 @@ TEST_CASE("waterline: every team finds the same positions") {
     draws draw(seed);
     index_t const ranks = draw.any<index_t>({1, 2, 7, 40});
     index_t const count = draw.any<index_t>({1, 3, 8, 50});
-    longs room;
+    ints room;
     longs units;
     for (index_t i = 0; i < count; ++i) {
-      std::int64_t const most = draw.any<std::int64_t>({0, 3, 500, 0x7fffffff / ranks});
+      std::int64_t const most = draw.any<std::int64_t>({0, 3, 500, 0x7fffffff});
       bool const even = draw.one_in(3);  // the units of all ranks come at the same times
       std::int64_t all = 0;
       for (index_t r = 0; r < ranks; ++r) {
-        room.push_back(even ? most : draw.among(0, most));
+        room.push_back(static_cast<std::int32_t>(even ? most : draw.among(0, most)));
         all += room.back();
       }
-      units.push_back(draw.any<std::int64_t>({0, all, draw.among(0, all), draw.among(0, all)}));
+      std::int64_t const part = draw.among(0, 999) * all / 1000;
+      units.push_back(draw.any<std::int64_t>(
+          {0, all, part, all - std::min<std::int64_t>(all, draw.among(0, 99))}));
     }
-    longs given(room.size(), gap_value);
+    ints given(room.size(), gap_value);
     check_all_teams(find_places{room, units, ranks, given.data()}, 1, given);
     for (index_t i = 0; i < count; ++i) {
       auto const begin = given.begin() + i * ranks;
