@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/waterline.hpp>
@@ -30,8 +31,9 @@ struct waterline_rows {
 
   /// Returns the rank of an id, -1 if it is not a slot of any rank.
   PLIMSOLL_HD std::int32_t rank(Id id) const {
-    auto const slot = static_cast<std::uint64_t>(id);
-    return slot < static_cast<std::uint64_t>(slots) ? rank_of[slot] : -1;
+    using number = std::make_unsigned_t<Id>;
+    auto const slot = static_cast<number>(id);
+    return slot < static_cast<number>(slots) ? rank_of[slot] : -1;
   }
   PLIMSOLL_HD std::int32_t rank(index_t token, index_t j) const { return rank(ids(token, j)); }
   PLIMSOLL_HD bool visits(index_t token, index_t r) const {
@@ -135,7 +137,7 @@ struct settle_arrays {
 /// known; the report says so.
 template <class Id, class OutId = Id>
 struct waterline_fill_body {
-  using device_team = block<128>;
+  using device_team = block<512>;
   static constexpr bool is_streaming = true;
   static constexpr int most_rounds = waterline_state::most_rounds;
 

@@ -108,7 +108,7 @@ struct tile_counts {
     // neighbors read neighboring counts.
     constexpr index_t parts = 8;
     team.for_each(parts * columns, [=, this](index_t i) {
-      index_t const part = i / columns;
+      index_t const part = static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(columns);
       index_t const c = i - part * columns;
       std::int32_t earlier = 0;
       std::int32_t sum = 0;
