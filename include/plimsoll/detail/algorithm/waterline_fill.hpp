@@ -211,24 +211,11 @@ struct waterline_fill_body {
     } else if (unmet == 0) {
       return;
     } else {
-      auto* const left = arrays.take<std::int32_t>(ranks.size());
-      std::int64_t const moved = settle(team, arrays, tile, round, unmet, left);
-      unmet -= moved;
-      if (tile == 0) {
-        team.single([=, this] {
-          memory.state->unmet[round] = unmet;
-          report[0].moved += moved;
-        });
-      }
-      if (round < rounds && unmet > 0) {
-        propose(team, tile, round, left);
-      }
+      unmet -= settle(team, arrays, tile, round, unmet);
     }
     if (round < rounds && unmet > 0) {
       counted_in(round).count(team, arrays, tile,
                               [=, this](index_t token) { return column(token, round); });
-    } else if (round == rounds && tile == 0) {
-      team.single([=, this] { report[0].unplaced = unmet; });
     }
   }
 
@@ -426,22 +413,13 @@ struct waterline_fill_body {
     return goes_anywhere(in_round) ? (r == at_home ? 0 : none) : (r >= 0 ? r : none);
   }
 
-  /// Lets rows that are still at home propose to a rank that their token visits.
-  template <class Team>
-  PLIMSOLL_HD void propose(Team& team, index_t tile, int round, std::int32_t const* room) const {
-    if (goes_anywhere(round)) {
-      return;
+  /// Returns the rank to which a row that is still at home proposes, one that its token visits.
+  PLIMSOLL_HD std::int32_t propose(index_t token, int round, std::int32_t const* room) const {
+    std::int64_t room_sum = 0;
+    for (index_t j = 0; j < rows.ids.extent(1); ++j) {
+      room_sum += room_for(token, j, room);
     }
-    index_t const begin = tiles.first(tile);
-    team.for_each(tiles.size(tile), [=, this](index_t i) {
-      if (proposal[begin + i] == at_home) {
-        std::int64_t room_sum = 0;
-        for (index_t j = 0; j < rows.ids.extent(1); ++j) {
-          room_sum += room_for(begin + i, j, room);
-        }
-        proposal[begin + i] = choose(begin + i, round, room_sum, room);
-      }
-    });
+    return choose(token, round, room_sum, room);
   }
   /// Chooses one of the ranks that the token visits, in proportion to `room`; `room_sum` is the sum
   /// of `room` over the token's ids.
@@ -466,12 +444,13 @@ struct waterline_fill_body {
     return r < 0 ? 0 : room[r];
   }
 
-  /// Decides on the proposals of the previous round. Returns how many rows of all tiles move, and
-  /// writes the slack that is `left`.
+  /// Decides on the proposals of the previous round, and lets rows that are still at home propose
+  /// again. Returns how many rows of all tiles move.
   template <class Team>
   PLIMSOLL_HD std::int64_t settle(Team& team, scratch arrays, index_t tile, int round,
-                                  std::int64_t unmet, std::int32_t* left) const {
+                                  std::int64_t unmet) const {
     index_t const n = ranks.size();
+    auto* const left = arrays.take<std::int32_t>(n);
     tile_counts const proposed = counted_in(round - 1);
     tile_counts::sums const counts = proposed.add_up(team, arrays, tile);
     bool const anywhere = goes_anywhere(round - 1);
@@ -491,20 +470,25 @@ struct waterline_fill_body {
       if (tile == 0 && round < rounds) {
         memory.room_in(round, n)[r] = left[r];
       }
+      if (tile == 0 && r == 0) {
+        memory.state->unmet[round] = unmet - moved;
+        report[0].moved += moved;
+        if (round == rounds) {
+          report[0].unplaced = unmet - moved;
+        }
+      }
     });
+    bool const proposes = round < rounds && unmet > moved && !goes_anywhere(round);
     proposed.visit<device_team>(
         team, arrays, tile, counts, [=, this](index_t token) { return column(token, round - 1); },
         [=, this](index_t token, std::int32_t column, std::int32_t earlier) {
-          if (column == n) {
-            return;
+          if (column < n && earlier < (anywhere ? moved : in.limit[column])) {
+            index_t const r = anywhere ? last_not_above(in.before, n, earlier) : column;
+            proposal[token] = anywhere && !rows.visits(token, r) ? moved_alone : moved_along;
+            send(token, static_cast<std::int32_t>(r));
+          } else if (column < n || proposal[token] == at_home) {
+            proposal[token] = proposes ? propose(token, round, left) : at_home;
           }
-          if (earlier >= (anywhere ? moved : in.limit[column])) {
-            proposal[token] = at_home;
-            return;
-          }
-          index_t const r = anywhere ? last_not_above(in.before, n, earlier) : column;
-          proposal[token] = anywhere && !rows.visits(token, r) ? moved_alone : moved_along;
-          send(token, static_cast<std::int32_t>(r));
         });
     if (anywhere) {
       count_alone(team, tile);
