@@ -24,8 +24,11 @@
 ///     match_ranks(n, f, bins, ranks, storage)
 ///                                     ranks[i] = number of j < i with f(j) = f(i), for f(i) in
 ///                                     [0, bins); n at most match_tile; storage: match_bytes(bins)
-///     largest(n, k, f, out)           only warps: the k largest of up to most_largest unique keys
-///                                     f(i) > 0, in descending order
+///     largest(n, k, f, out)           only warps: the k largest of up to most_largest scores f(i),
+///                                     or keys of scores, with their indices (with_index), in
+///                                     descending order
+///     few_largest(n, k, f, out)       the same of up to most_few_largest in fewer steps, or false:
+///                                     k is above 8 (n > 256: 16), or scores are equal
 ///     queue(keys, n)                  min-queue of unique keys: empty top replace_top update_top
 ///                                     pop
 ///
@@ -205,9 +208,6 @@ inline constexpr T lowest = std::numeric_limits<T>::lowest();
 
 template <class F>
 using result_at = std::remove_cvref_t<std::invoke_result_t<F&, index_t>>;
-
-/// Most keys that `largest` of a warp takes: sixteen for each lane.
-inline constexpr index_t most_largest = 512;
 
 /// The key of no element of a queue, in place of which `update_top` pops.
 inline constexpr std::uint64_t no_key = ~std::uint64_t{0};

@@ -32,11 +32,11 @@ struct top_k_arrays {
   index_t groups;
   index_t k;
 
+  std::uint64_t* best = memory.take(k);
   std::uint32_t* keys = memory.take(chunks_of(experts) * chunk);  ///< `[chunks * chunk]`
   std::uint32_t* highest = memory.take(chunks_of(experts));       ///< `[chunks]`
   std::uint64_t* queued = memory.take(experts);
   std::uint32_t* group_keys = memory.take(groups);
-  std::uint64_t* best = memory.take(k);
 
   /// Experts per chunk; a host keeps the largest key of every chunk.
   static constexpr index_t chunk = 16;
@@ -88,25 +88,30 @@ struct top_k_body {
     top_k_arrays const arrays{memory, experts(), options.groups, options.k};
     std::uint64_t const* const best = arrays.best;
     softmax_row const row = softmax_of(team, token);
-    fill(team, row, token, arrays.keys);
-    if (options.groups > 1) {
-      mask_groups(team, arrays.keys, arrays.group_keys);
+    if (!choose_by_scores(team, token, arrays.best)) {
+      fill(team, row, token, arrays.keys);
+      if (options.groups > 1) {
+        mask_groups(team, arrays.keys, arrays.group_keys);
+      }
+      choose(team, arrays);
     }
-    choose(team, arrays);
-    team.for_each(options.k, [=, this](index_t j) { ids(token, j) = index_in(best[j]); });
+    bool const is_scaled = options.normalize != normalization::none;
     double sum = 1;
-    if (options.normalize != normalization::none) {
+    if (is_scaled) {
       sum = team.sum_ordered(options.k,
-                             [=, this](index_t j) { return score(row, token, ids(token, j)); });
+                             [=, this](index_t j) { return score(row, token, index_in(best[j])); });
       sum = maximum{}(sum, least_weight_sum);
     }
     auto const weight = [=, this](index_t e) {
-      return one_nan(
-          static_cast<float>(multiply(divide(score(row, token, e), sum), options.scale)));
+      double const own = score(row, token, e);
+      double const part = is_scaled ? divide(own, sum) : own;
+      return one_nan(static_cast<float>(multiply(part, options.scale)));
     };
     team.for_each(options.k, [=, this](index_t j) {
-      weights(token, j) = weight(ids(token, j));
-      listener(token, j, static_cast<std::int32_t>(ids(token, j)));
+      std::int32_t const e = index_in(best[j]);
+      ids(token, j) = e;
+      weights(token, j) = weight(e);
+      listener(token, j, e);
     });
     team.for_each(ids.extent(1) - options.k, [=, this](index_t i) {
       std::int32_t const e = local_expert(token, i);
@@ -213,6 +218,22 @@ struct top_k_body {
     });
   }
 
+  /// Finds the k best experts without keys in scratch if scores alone decide and the team can;
+  /// returns whether it did.
+  template <class Team>
+  PLIMSOLL_HD bool choose_by_scores([[maybe_unused]] Team& team, [[maybe_unused]] index_t token,
+                                    [[maybe_unused]] std::uint64_t* best) const {
+    if constexpr (requires { Team::most_few_largest; }) {
+      if (experts() <= Team::most_few_largest && scores.stride(1) == 1 && options.groups <= 1 &&
+          options.bias.data == nullptr) {
+        Score const* const inputs = &scores(token, 0);
+        return team.few_largest(
+            experts(), options.k, [=](index_t e) { return static_cast<float>(inputs[e]); }, best);
+      }
+    }
+    return false;
+  }
+
   /// Finds the k best keys and their experts, in descending order.
   template <class Team>
   PLIMSOLL_HD void choose(Team& team, top_k_arrays const& arrays) const {
@@ -244,10 +265,13 @@ struct top_k_body {
       }
       return;
     }
-    if constexpr (requires { Team::most_largest; }) {
+    if constexpr (requires { Team::most_few_largest; }) {
+      auto const key = [=](index_t e) { return keys[e]; };
+      if (n <= Team::most_few_largest && team.few_largest(n, options.k, key, best)) {
+        return;
+      }
       if (n <= Team::most_largest) {
-        team.largest(
-            n, options.k, [=](index_t e) { return with_index(keys[e], e); }, best);
+        team.largest(n, options.k, key, best);
         return;
       }
     }

@@ -66,9 +66,9 @@ struct grouped_counts {
 
   /// Counts an item; any problem may call it.
   PLIMSOLL_HD void add(index_t item, std::int32_t column) const {
-    increment(counts + (item >> tile_bits) * columns + column);
+    increment(counts + row(item >> tile_bits) + column);
     if (!scanned()) {
-      increment(groups + (item >> group_bits) * columns + column);
+      increment(groups + row(item >> group_bits) + column);
     }
   }
 
@@ -164,6 +164,12 @@ struct grouped_counts {
   }
 
  private:
+  /// Returns where row i begins. Both factors are below 2^32, so a GPU multiplies them by one
+  /// instruction.
+  [[nodiscard]] PLIMSOLL_HD index_t row(index_t i) const {
+    return static_cast<index_t>(std::uint64_t{static_cast<std::uint32_t>(i)} *
+                                static_cast<std::uint32_t>(columns));
+  }
   /// Returns the number of tiles that `scan` scans at a time.
   [[nodiscard]] PLIMSOLL_HD index_t scanned_at_once() const {
     return minimum{}(tiles(), index_t{128});

@@ -26,6 +26,15 @@ PLIMSOLL_HD inline std::uint32_t key_of(float score) {
   return (bits & 0x7fffffffu) <= 0x7f800000u ? bits ^ flip : nan_key;
 }
 
+/// Returns the key, where scores are given by their keys.
+PLIMSOLL_HD inline std::uint32_t key_of(std::uint32_t key) { return key; }
+
+/// Score, or key, that is above no other.
+template <class Score>
+inline constexpr Score no_score = 0;
+template <>
+inline constexpr float no_score<float> = __builtin_nanf("");
+
 /// Returns the score of a key.
 PLIMSOLL_HD inline float score_of(std::uint32_t key) {
   constexpr std::uint32_t sign = 0x80000000u;

@@ -132,6 +132,17 @@ __device__ inline std::uint64_t warp_min_bits(std::uint64_t value) {
   return (static_cast<std::uint64_t>(lowest_high) << 32) | lowest_low;
 }
 
+__device__ inline std::uint32_t warp_max_bits(std::uint32_t value) {
+  return __reduce_max_sync(full_warp, value);
+}
+__device__ inline std::uint64_t warp_max_bits(std::uint64_t value) {
+  auto const high = static_cast<std::uint32_t>(value >> 32);
+  std::uint32_t const highest_high = __reduce_max_sync(full_warp, high);
+  std::uint32_t const low = high == highest_high ? static_cast<std::uint32_t>(value) : 0u;
+  std::uint32_t const highest_low = __reduce_max_sync(full_warp, low);
+  return (static_cast<std::uint64_t>(highest_high) << 32) | highest_low;
+}
+
 /// Sums modulo 2^64: 32 times 24 bits still fit into a word.
 __device__ inline std::uint64_t warp_sum_bits(std::uint64_t value) {
   constexpr std::uint32_t part = (1u << 24) - 1;
@@ -184,9 +195,7 @@ __device__ inline T warp_reduce(T value, Op op) {
   if constexpr (is_word<T> && std::is_same_v<Op, minimum>) {
     return ordered_bits<T>::value(warp_min_bits(ordered_bits<T>::of(value)));
   } else if constexpr (is_word<T> && std::is_same_v<Op, maximum>) {
-    using bits = typename ordered_bits<T>::type;
-    return ordered_bits<T>::value(
-        static_cast<bits>(~warp_min_bits(static_cast<bits>(~ordered_bits<T>::of(value)))));
+    return ordered_bits<T>::value(warp_max_bits(ordered_bits<T>::of(value)));
   } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8 && std::is_same_v<Op, plus>) {
     return static_cast<T>(warp_sum_bits(static_cast<std::uint64_t>(value)));
   } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4 && std::is_same_v<Op, plus>) {
@@ -213,6 +222,14 @@ __device__ inline extreme<Key> warp_reduce(extreme<Key> value, pick<Compare> op)
   }
 }
 
+/// Returns a set bit for each lane for which the condition holds.
+__device__ inline unsigned warp_ballot(bool condition, [[maybe_unused]] int lane) {
+#if defined(__CUDA_ARCH__)
+  return __ballot_sync(full_warp, condition);
+#else
+  return warp_reduce(condition ? 1u << lane : 0u, bit_or{});
+#endif
+}
 /// Returns the lowest lane for which the condition holds, or `warp_size`.
 __device__ inline int warp_first(bool condition, [[maybe_unused]] int lane) {
 #if defined(__CUDA_ARCH__)

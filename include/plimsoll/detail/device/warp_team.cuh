@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/common/score_order.hpp>
 #include <plimsoll/detail/device/collectives.cuh>
 #include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/team.hpp>
@@ -142,12 +143,12 @@ class warp_queue {
 template <int Each>
 class held_keys {
  public:
+  /// The i-th key of this lane is key_at(i), or 0 for none.
   template <class F>
-  __device__ held_keys(index_t n, F key_at, int lane) {
+  __device__ explicit held_keys(F key_at) {
 #pragma unroll
     for (int i = 0; i < Each; ++i) {
-      index_t const position = i * warp_size + lane;
-      keys_[i] = position < n ? key_at(position) : 0;
+      keys_[i] = key_at(i);
     }
     sort();
   }
@@ -173,9 +174,11 @@ class held_keys {
       bool const is_compared =
           (i - Step % Run) / Step % 2 == 0 && i / (2 * Run) == (i + Step) / (2 * Run);
       if (is_compared) {
-        std::uint64_t const smaller = minimum{}(keys_[i], keys_[i + Step]);
-        keys_[i] = maximum{}(keys_[i], keys_[i + Step]);
-        keys_[i + Step] = smaller;
+        std::uint64_t const first = keys_[i];
+        std::uint64_t const second = keys_[i + Step];
+        bool const is_less = first < second;
+        keys_[i] = is_less ? second : first;
+        keys_[i + Step] = is_less ? first : second;
       }
     }
     if constexpr (Step > 1) {
@@ -187,6 +190,17 @@ class held_keys {
 
   std::uint64_t keys_[Each];
 };
+
+/// Returns the larger number; of a number and NaN, the number.
+template <class T>
+__device__ inline T larger_number(T a, T b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float>) {
+    return fmaxf(a, b);  // one instruction
+  }
+#endif
+  return a < b || a != a ? b : a;
+}
 
 /// Team with one problem per warp.
 template <bool Streaming = false>
@@ -305,29 +319,91 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     return warp_queue(keys, n, lane_);
   }
 
-  static constexpr index_t most_largest = detail::most_largest;
+  static constexpr index_t most_largest = 256;  ///< most scores of `largest`: eight for each lane
+  static constexpr index_t most_few_largest = 512;  ///< of `few_largest`
 
   template <class F>
-  __device__ void largest(index_t n, index_t k, F key_at, std::uint64_t* out) {
+  __device__ void largest(index_t n, index_t k, F value_at, std::uint64_t* out) {
     __syncwarp();
-    if (n <= 128) {
-      take_largest(held_keys<4>(n, key_at, lane_), k, out);
-    } else if (n <= 256) {
-      take_largest(held_keys<8>(n, key_at, lane_), k, out);
+    auto const most = static_cast<int>(n);
+    if (most <= 128) {
+      take_largest(held_keys<4>(keys_of(most, value_at, lane_)), k, out);
     } else {
-      take_largest(held_keys<16>(n, key_at, lane_), k, out);
+      take_largest(held_keys<8>(keys_of(most, value_at, lane_)), k, out);
     }
     __syncwarp();
   }
 
+  template <class F>
+  __device__ bool few_largest(index_t n, index_t k, F value_at, std::uint64_t* out) {
+    __syncwarp();
+    auto const most = static_cast<int>(n);
+    auto const count = static_cast<int>(k);
+    bool const is_found = most <= 128   ? by_columns<4, 8>(most, count, value_at, out)
+                          : most <= 256 ? by_columns<8, 8>(most, count, value_at, out)
+                                        : by_columns<16, 16>(most, count, value_at, out);
+    __syncwarp();
+    return is_found;
+  }
+
  private:
+  /// Returns a function whose i-th key is that of the value at first + i * step, or 0.
+  template <int Step = warp_size, class F>
+  __device__ static auto keys_of(int n, F value_at, int first) {
+    return [=](int i) {
+      int const at = first + i * Step;
+      return at < n ? with_index(key_of(value_at(at)), at) : std::uint64_t{0};
+    };
+  }
+
+  /// Finds the lanes with the k largest values: these columns contain the k largest values, and at
+  /// most a part of all. A lane has the values at lane, lane + 32, ... Returns false if k is above
+  /// Most, or more than k lanes are among the largest, since their values are equal.
+  template <int Each, int Most, class F>
+  __device__ bool by_columns(int n, int k, F value_at, std::uint64_t* out) {
+    if (k > Most) {
+      return false;
+    }
+    auto const none = no_score<result_at<F>>;
+    auto largest = none;
+#pragma unroll
+    for (int i = 0; i < Each; ++i) {
+      int const at = lane_ + i * warp_size;
+      largest = larger_number(largest, at < n ? value_at(at) : none);
+    }
+    std::uint32_t left = lane_ < n ? key_of(largest) : 0;
+    std::uint32_t columns = 0;
+#pragma unroll 1
+    do {
+      std::uint32_t const top = warp_reduce(left, maximum{});
+      columns |= warp_ballot(left == top, lane_);
+      left = left == top ? 0 : left;
+    } while (bit_count(columns) < k);
+    if (bit_count(columns) > k) {
+      return false;
+    }
+    if ((columns >> lane_ & 1) != 0) {
+      out[bit_count(columns & ((1u << lane_) - 1))] = static_cast<std::uint64_t>(lane_);
+    }
+    __syncwarp();
+    int const rank = lane_ % Most;
+    int const column = rank < k ? static_cast<int>(out[rank]) : n;
+    __syncwarp();
+    constexpr int parts = warp_size / Most;
+    take_largest(held_keys<Each / parts>(
+                     keys_of<parts * warp_size>(n, value_at, column + lane_ / Most * warp_size)),
+                 k, out);
+    return true;
+  }
+
   template <class Keys>
   __device__ void take_largest(Keys keys, index_t k, std::uint64_t* out) {
+    std::uint64_t* const end = out + k;
 #pragma unroll 1
-    for (index_t j = 0; j < k; ++j) {
+    for (; out != end; ++out) {
       std::uint64_t const top = warp_reduce(keys.largest(), maximum{});
       keys.remove(top);
-      store(out + j, top);
+      store(out, top);
     }
   }
 
