@@ -368,8 +368,8 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     auto largest = none;
 #pragma unroll
     for (int i = 0; i < Each; ++i) {
-      int const at = lane_ + i * warp_size;
-      largest = larger_number(largest, at < n ? value_at(at) : none);
+      index_t const at = index_t{lane_} + i * warp_size;  // one address, and offsets from it
+      largest = larger_number(largest, static_cast<int>(at) < n ? value_at(at) : none);
     }
     std::uint32_t left = lane_ < n ? key_of(largest) : 0;
     std::uint32_t columns = 0;
@@ -390,9 +390,18 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     int const column = rank < k ? static_cast<int>(out[rank]) : n;
     __syncwarp();
     constexpr int parts = warp_size / Most;
-    take_largest(held_keys<Each / parts>(
-                     keys_of<parts * warp_size>(n, value_at, column + lane_ / Most * warp_size)),
-                 k, out);
+    held_keys<Each / parts> keys(
+        keys_of<parts * warp_size>(n, value_at, column + lane_ / Most * warp_size));
+    std::uint64_t mine = 0;
+#pragma unroll 1
+    for (int j = 0; j < k; ++j) {
+      std::uint64_t const top = warp_reduce(keys.largest(), maximum{});
+      keys.remove(top);
+      mine = j == lane_ ? top : mine;
+    }
+    if (lane_ < k) {
+      out[lane_] = mine;
+    }
     return true;
   }
 
