@@ -494,33 +494,59 @@ struct keep_pairs_body {
 
  private:
   PLIMSOLL_HD void keep(index_t token) const {
-    index_t const width = lists.width;
-    index_t const first = token * width;
+    index_t const first = token * lists.width;
     std::uint8_t* const kept = lists.kept + first;
     if (max_selected > 0) {
       cut(token, kept);
     }
     // Weights first: they may overwrite scores, as kept ids may overwrite ids.
     if (kept_weights.data != nullptr && normalize == normalization::none) {
-      for (index_t j = 0; j < width; ++j) {
-        float const w = weight(token, j);
-        kept_weights(token, j) = kept[j] != 0 ? w : 0.0f;
-      }
+      convert_row(
+          [=, this](index_t j) {
+            float const w = weight(token, j);
+            return kept[j] != 0 ? w : 0.0f;
+          },
+          [=, this](index_t j, float w) { kept_weights(token, j) = w; });
     } else if (kept_weights.data != nullptr) {
       write_normalized(token, kept);
     }
     if (kept_ids.data != nullptr) {
-      for (index_t j = 0; j < width; ++j) {
-        auto const id = static_cast<KeptId>(ids(token, j));
-        kept_ids(token, j) = kept[j] != 0 ? id : sentinel;
-      }
+      convert_row(
+          [=, this](index_t j) {
+            auto const id = static_cast<KeptId>(ids(token, j));
+            return kept[j] != 0 ? id : static_cast<KeptId>(sentinel);
+          },
+          [=, this](index_t j, KeptId id) { kept_ids(token, j) = id; });
     }
     if (positions.data != nullptr) {
-      for (index_t j = 0; j < width; ++j) {
-        if (!lists.is_listed(first + j)) {
-          positions(token, j) = -1;
-        }
+      convert_row([=, this](index_t j) { return lists.is_listed(first + j); },
+                  [=, this](index_t j, bool is_listed) {
+                    if (!is_listed) {
+                      positions(token, j) = -1;
+                    }
+                  });
+    }
+  }
+
+  /// Calls write(j, read(j)) for the pairs of a token. Reads several pairs before it writes them:
+  /// a GPU waits once for all, while reads after a write would wait for it. Outputs may be the
+  /// inputs, but not at other pairs of a token.
+  template <class Read, class Write>
+  PLIMSOLL_HD void convert_row(Read read, Write write) const {
+    constexpr index_t at_once = 8;
+    index_t const width = lists.width;
+    index_t j = 0;
+    for (; j + at_once <= width; j += at_once) {
+      result_at<Read> values[at_once];
+      for (index_t i = 0; i < at_once; ++i) {
+        values[i] = read(j + i);
       }
+      for (index_t i = 0; i < at_once; ++i) {
+        write(j + i, values[i]);
+      }
+    }
+    for (; j < width; ++j) {
+      write(j, read(j));
     }
   }
 
@@ -626,9 +652,13 @@ struct report_pairs_body {
     index_t const listed = lists.listed_columns();
     capacity_report report;
     report.routed = lists.first[listed];
-    report.kept = team.sum(lists.experts, [this](index_t e) { return std::int64_t{counts[e]}; });
-    report.choices =
-        team.sum(lists.experts, [this](index_t e) { return std::int64_t{lists.load(e)}; });
+    // Both sums are below 2^31.
+    std::uint64_t const sums = team.sum(lists.experts, [this](index_t e) {
+      return static_cast<std::uint64_t>(counts[e]) << 32 |
+             static_cast<std::uint32_t>(lists.load(e));
+    });
+    report.kept = static_cast<std::int64_t>(sums >> 32);
+    report.choices = static_cast<std::uint32_t>(sums);
     report.kept_choices =
         lists.kinds() == 1 ? report.kept : team.sum(lists.experts, [this](index_t e) {
           return std::int64_t{lists.kept_choices[e]};
@@ -638,8 +668,9 @@ struct report_pairs_body {
     report.duplicates = lists.size(listed + 2);
     report.not_numbers = *lists.not_numbers;
     report.unknown_class = *lists.unknown_class;
+    double const even = rule.factors == nullptr ? rule.exact(0) : 0.0;
     double const overflow =
-        team.sum_ordered(lists.pools, [this](index_t pool) { return over(pool); });
+        team.sum_ordered(lists.pools, [=, this](index_t pool) { return over(pool, even); });
     if (report.choices > 0) {
       auto const all = static_cast<double>(report.choices);
       report.dropped_fraction =
@@ -663,14 +694,14 @@ struct report_pairs_body {
 
  private:
   /// Returns the top-k pairs of a pool above its capacity before rounding (equation 11 of the
-  /// paper).
-  PLIMSOLL_HD double over(index_t pool) const {
+  /// paper). `even` is the capacity of an expert if all have the same.
+  [[nodiscard]] PLIMSOLL_HD double over(index_t pool, double even) const {
     std::int64_t load = 0;
     double capacity = 0;
     for (index_t i = lists.pool_begin(pool); i < lists.pool_begin(pool + 1); ++i) {
       index_t const e = lists.expert_at(i);
       load += lists.load(e);
-      capacity = add(capacity, rule.exact(e));
+      capacity = add(capacity, rule.factors == nullptr ? even : rule.exact(e));
     }
     return maximum{}(add(static_cast<double>(load), -capacity), 0.0);
   }

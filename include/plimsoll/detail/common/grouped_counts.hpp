@@ -174,12 +174,21 @@ struct grouped_counts {
   [[nodiscard]] PLIMSOLL_HD index_t scanned_at_once() const {
     return minimum{}(tiles(), index_t{128});
   }
-  /// Sums a column over the rows in [from, to).
+  /// Sums a column over the rows in [from, to). Reads eight rows before it adds them, so that a GPU
+  /// waits once for all.
   [[nodiscard]] PLIMSOLL_HD std::int32_t sum(std::int32_t const* rows, index_t from, index_t to,
                                              index_t column) const {
+    constexpr index_t at_once = 8;
     std::int32_t result = 0;
-    for (index_t row = from; row < to; ++row) {
-      result += rows[row * columns + column];
+    index_t first = from;
+    for (; first + at_once <= to; first += at_once) {
+      std::int32_t const* const part = rows + row(first) + column;
+      for (index_t i = 0; i < at_once; ++i) {
+        result += part[row(i)];
+      }
+    }
+    for (; first < to; ++first) {
+      result += rows[row(first) + column];
     }
     return result;
   }
