@@ -572,7 +572,7 @@ struct source_quotas_body {
 /// `Expert` that of the experts in the map.
 template <class Id, class Slot, class Expert = std::int32_t>
 struct dispatch_body {
-  using device_team = block<128>;
+  using device_team = block<256>;
   static constexpr bool is_streaming = true;
   enum class phase { count, scan, assign };
 
@@ -627,7 +627,7 @@ struct dispatch_body {
     } else if (now == phase::scan) {
       tiles.scan(team, problem);
     } else {
-      tile_counts::sums const counts = tiles.add_up(team, memory, problem);
+      tile_counts::sums const counts = tiles.add_up(team, memory, problem, problem == 0);
       if (problem == 0) {
         report(team, counts.totals);
       }

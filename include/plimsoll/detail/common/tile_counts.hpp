@@ -92,9 +92,10 @@ struct tile_counts {
   }
 
   /// Returns the sums of each column over the earlier tiles and over all tiles, from `scan` or
-  /// summed here. Problem = tile.
+  /// summed here. `totals` may be left unset unless they are needed. Problem = tile.
   template <class Team>
-  PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem) const {
+  PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem,
+                          bool needs_totals = true) const {
     auto* const before = memory.take<std::int32_t>(columns);
     if (!by_tile) {
       // Without items there is one problem but no tile, and `before` is not read.
@@ -106,19 +107,22 @@ struct tile_counts {
     team.for_each(columns, [=](index_t c) { before[c] = all[c] = 0; });
     // Several indices share a column, so that no thread reads many counts one after another;
     // neighbors read neighboring counts.
-    constexpr index_t parts = 8;
+    constexpr std::int32_t parts = 4;
+    auto const width = static_cast<std::int32_t>(columns);
+    auto const here = static_cast<std::int32_t>(problem);
+    auto const end = needs_totals ? static_cast<std::int32_t>(tiles()) : here;
     team.for_each(parts * columns, [=, this](index_t i) {
-      index_t const part = static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(columns);
-      index_t const c = i - part * columns;
-      std::int32_t earlier = 0;
-      std::int32_t sum = 0;
-      for (index_t t = part; t < tiles(); t += parts) {
-        std::int32_t const count = counts[position(c, t)];
-        earlier += t < problem ? count : 0;
-        sum += count;
-      }
+      auto const at = static_cast<std::int32_t>(i);
+      std::int32_t const part = (at >= width) + (at >= 2 * width) + (at >= 3 * width);
+      std::int32_t const c = at - part * width;
+      std::int32_t const first = end * part / parts;
+      std::int32_t const last = end * (part + 1) / parts;
+      std::int32_t const middle = minimum{}(maximum{}(here, first), last);
+      std::int32_t const earlier = sum_of(c, first, middle);
       add_to(before + c, earlier);
-      add_to(all + c, sum);
+      if (needs_totals) {
+        add_to(all + c, earlier + sum_of(c, middle, last));
+      }
     });
     return {before, all};
   }
@@ -143,6 +147,22 @@ struct tile_counts {
   }
 
  private:
+  /// Returns the sum of a column over tiles [first, last), if `by_tile`. It reads several counts at
+  /// a time, and computes their positions in 32 bits: there are at most 64 tiles or few counts.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t sum_of(std::int32_t column, std::int32_t first,
+                                                std::int32_t last) const {
+    constexpr std::int32_t at_once = 8;
+    auto const width = static_cast<std::int32_t>(columns);
+    std::int32_t sum = 0;
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t t = first; t < last; t += at_once) {
+      std::int32_t const at = t * width + column;
+      for (std::int32_t k = 0; k < at_once; ++k) {
+        sum += t + k < last ? counts[at + k * width] : 0;
+      }
+    }
+    return sum;
+  }
   [[nodiscard]] PLIMSOLL_HD index_t position(index_t column, index_t problem) const {
     return by_tile ? problem * columns + column : column * tiles() + problem;
   }
