@@ -34,6 +34,27 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// Every walk stays within a connected component, so components can be rounded in parallel: the
 /// result of a component does not depend on the others if its ranks start walks in rising order.
 struct split_rounding {
+  // What a step of a walk reads comes by one load each from the first two.
+
+  /// A slot, as a walk from its rank takes it. Node e + `ranks` is expert e, a lower one a rank.
+  struct alignas(16) slot_node {
+    std::int32_t expert;       ///< as a node
+    std::int32_t onward;       ///< another slot of the expert; earlier ones, but this, are whole
+    std::int32_t onward_rank;  ///< the rank of `onward`
+    std::int32_t unused;
+  };
+  struct alignas(16) rank_slots {
+    std::int32_t first;  ///< a slot; earlier ones of the rank are whole
+    std::int32_t end;
+    std::uint32_t open;  ///< a bit for each slot from `first` on: 1: fraction
+    std::int32_t unused;
+  };
+  /// A slot on a walk, and the node that it leads to.
+  struct alignas(8) step {
+    std::int32_t slot;
+    std::int32_t to;
+  };
+
   scratch_ref memory;
   index_t experts;
   index_t ranks;
@@ -46,16 +67,14 @@ struct split_rounding {
   std::int32_t* expert = memory.take(slots);  ///< -1 for an empty slot or one of no rank
   std::int32_t* rank = memory.take(slots);    ///< -1 for a slot of no rank
   std::int32_t* next = memory.take(slots);    ///< another slot of the expert, -1 after the last
-  /// A slot; earlier ones of the expert are whole.
+  slot_node* slot_nodes = memory.take(slots);
+  /// A slot, -1: none; after `join` with a fraction.
   std::int32_t* expert_first = memory.take(experts);
-  std::int32_t* expert_at = memory.take(experts);  ///< the latest position on a walk
-  std::int32_t* rank_first = memory.take(ranks);   ///< a slot; earlier ones of the rank are whole
-  std::int32_t* rank_end = memory.take(ranks);
-  std::int32_t* rank_at = memory.take(ranks);  ///< the latest position on a walk
-  /// A bit for each slot from `rank_first` on: 1: fraction.
-  std::uint32_t* open = memory.take(ranks);
+  rank_slots* slots_of = memory.take(ranks);
+  /// `[ranks + experts]`: 1 + the position on the walk; 0: not on it.
+  std::int32_t* mark = memory.take(ranks + experts);
   /// The slots of a walk from a rank to an expert, to a rank, ...
-  std::int32_t* walk = memory.take(walk_limit(ranks));
+  step* walk = memory.take(walk_limit(ranks));
   /// Component << 32 | rank; not used by a serial team.
   std::uint64_t* members = memory.take(ranks);
   std::byte* sort_storage = memory.take(sort_room);  ///< of `members`, and for sorting slots
@@ -63,15 +82,56 @@ struct split_rounding {
   /// A walk reaches each rank of its component once and leaves it once.
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t walk_limit(index_t ranks) { return 2 * ranks; }
 
-  /// Rounds all shares. Returns the number of times fractions moved.
+  /// Sets the nodes of the expert's slots with a fraction, whose ranks are a part of one component:
+  /// a walk reads no rank of another, since its slots were whole at the beginning.
+  PLIMSOLL_HD void join(index_t e) const {
+    auto const node = static_cast<std::int32_t>(ranks + e);
+    std::int32_t head = none;
+    bool is_second = false;
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t slot = expert_first[e]; slot >= 0; slot = next[slot]) {
+      if (fraction(slot) == 0) {
+        continue;
+      }
+      if (head == none) {
+        head = slot;
+        is_second = true;
+        continue;
+      }
+      slot_nodes[slot] = {node, head, rank[head], 0};
+      if (is_second) {
+        slot_nodes[head] = {node, slot, rank[slot], 0};
+        is_second = false;
+      }
+    }
+    expert_first[e] = head;
+  }
+
+  /// Prepares `run`. Returns the largest load of a rank.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t start(Team& team) const {
+    return team.max(ranks, [this](index_t r) {
+      mark[r] = static_cast<std::int32_t>(r);  // its label for `find_components`
+      rank_slots const own = slots_of[r];
+      slots_of[r].open = fractions_from(own.first, own.end);
+      return load_of(own.first, own.end);
+    });
+  }
+
+  /// Returns the largest load of a rank.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t peak(Team& team) const {
+    // Ranks follow one another. The first slots of `slots_of` change while shares are rounded.
+    return team.max(ranks, [this](index_t r) {
+      return load_of(r == 0 ? 0 : slots_of[r - 1].end, slots_of[r].end);
+    });
+  }
+
+  /// Rounds all shares, after `start`. Returns the number of times fractions moved.
   template <class Team>
   PLIMSOLL_HD std::int64_t run(Team& team) const {
-    team.for_each(ranks, [this](index_t r) {
-      open[r] = fractions_from(rank_first[r], rank_end[r]);
-      rank_at[r] = static_cast<std::int32_t>(r);
-    });
     if constexpr (Team::is_serial) {
-      team.for_each(experts, [this](index_t e) { expert_at[e] = 0; });
+      team.for_each(ranks + experts, [this](index_t node) { mark[node] = 0; });
       return team.sum(ranks, [this](index_t r) { return round(static_cast<std::int32_t>(r)); });
     } else {
       find_components(team);
@@ -91,12 +151,26 @@ struct split_rounding {
   }
 
  private:
+  [[nodiscard]] PLIMSOLL_HD std::int64_t load_of(std::int32_t first, std::int32_t end) const {
+    std::int64_t sum = 0;
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t slot = first; slot < end; ++slot) {
+      sum += share[slot];
+    }
+    return sum;
+  }
+
+  /// Most ranks of which each finds its place by comparing itself with all: a sort by a block takes
+  /// as long as 400 comparisons.
+  static constexpr index_t few_ranks = 256;
+
   /// Sorts ranks by component (label propagation): the lowest rank number of a component spreads
   /// along the edges until no label changes.
   template <class Team>
   PLIMSOLL_HD void find_components(Team& team) const {
-    std::int32_t* const rank_label = rank_at;  // its own number at first
-    std::int32_t* const expert_label = expert_at;
+    // Marks serve as labels.
+    std::int32_t* const rank_label = mark;
+    std::int32_t* const expert_label = mark + ranks;
     bool changed = true;
     PLIMSOLL_NO_UNROLL
     while (changed) {
@@ -116,41 +190,58 @@ struct split_rounding {
         expert_label[e] = label;
       });
       changed = team.any(ranks, [=, this](index_t r) {
-        std::int32_t label = rank_label[r];
+        std::int32_t const before = rank_label[r];
+        std::int32_t const end = slots_of[r].end;
+        std::int32_t label = before;
         PLIMSOLL_NO_UNROLL
-        for (std::int32_t slot = rank_first[r]; slot < rank_end[r]; ++slot) {
+        for (std::int32_t slot = slots_of[r].first; slot < end; ++slot) {
           if (fraction(slot) != 0) {
             label = minimum{}(label, expert_label[expert[slot]]);
           }
         }
-        bool const lower = label < rank_label[r];
         rank_label[r] = label;
-        return lower;
+        return label < before;
       });
     }
-    team.for_each(ranks, [=, this](index_t r) {
-      members[r] = static_cast<std::uint64_t>(rank_label[r]) << 32 | static_cast<std::uint64_t>(r);
-    });
-    team.sort(members, ranks, sort_storage);
+    if (ranks <= few_ranks) {
+      static_assert(rank_limit <= 65536);
+      auto* const keys = reinterpret_cast<std::uint32_t*>(sort_storage);  // half as long
+      team.for_each(ranks, [=](index_t r) {
+        keys[r] = static_cast<std::uint32_t>(rank_label[r]) << 16 | static_cast<std::uint32_t>(r);
+      });
+      auto const n = static_cast<std::int32_t>(ranks);
+      team.for_each(ranks + experts, [=, this](index_t i) {
+        if (i < n) {
+          std::uint32_t const key = keys[i];
+          std::int32_t place = 0;
+          for (std::int32_t k = 0; k < n; ++k) {  // unrolled, so that loads overlap
+            place += keys[k] < key;
+          }
+          members[place] = std::uint64_t{key >> 16} << 32 | static_cast<std::uint64_t>(i);
+        }
+        mark[i] = 0;  // walks begin without positions
+      });
+    } else {
+      team.for_each(ranks, [=, this](index_t r) {
+        members[r] =
+            static_cast<std::uint64_t>(rank_label[r]) << 32 | static_cast<std::uint64_t>(r);
+      });
+      team.sort(members, ranks, sort_storage);
+      team.for_each(ranks + experts, [this](index_t node) { mark[node] = 0; });
+    }
   }
   [[nodiscard]] PLIMSOLL_HD std::uint64_t component(index_t i) const { return members[i] >> 32; }
 
   // Positions are 32-bit numbers: 64-bit arithmetic takes two instructions of a GPU, and the time
   // of a walk is that of its instructions.
 
-  /// Rounds all shares of a rank.
-  PLIMSOLL_HD std::int64_t round(std::int32_t r) const {
-    std::int64_t moves = 0;
-    PLIMSOLL_NO_UNROLL
-    while (slot_of_rank(r, -1) >= 0) {
-      moves += walk_from(r);
-    }
-    return moves;
-  }
-
   [[nodiscard]] PLIMSOLL_HD std::int64_t fraction(std::int32_t slot) const {
     return share[slot] & (token - 1);
   }
+
+  /// Instead of a slot: there is none, or it must still be found.
+  static constexpr std::int32_t none = -1;
+  static constexpr std::int32_t unknown = -2;
 
   /// Slots that `open` covers.
   static constexpr std::int32_t window = 32;
@@ -165,127 +256,166 @@ struct split_rounding {
     }
     return found;
   }
-  /// Returns the rank's first slot with a fraction, other than `excluded`; -1 if there is none.
-  PLIMSOLL_HD std::int32_t slot_of_rank(std::int32_t r, std::int32_t excluded) const {
-    std::uint32_t found = open[r];
-    PLIMSOLL_NO_UNROLL
-    while (found == 0 && rank_first[r] + window < rank_end[r]) {
-      rank_first[r] += window;
-      open[r] = found = fractions_from(rank_first[r], rank_end[r]);
-    }
-    std::int32_t const first = rank_first[r];
-    auto const passed = static_cast<std::uint32_t>(excluded - first);
-    found &= passed < window ? ~(std::uint32_t{1} << passed) : ~std::uint32_t{0};
-    return found != 0 ? first + lowest_bit(found)
-                      : slot_from(first + window, rank_end[r], excluded);
+  /// Returns the bit of `open` for a slot of the rank, 0 if it has none.
+  [[nodiscard]] PLIMSOLL_HD static std::uint32_t bit_of(rank_slots const& of, std::int32_t slot) {
+    auto const passed = static_cast<std::uint32_t>(slot - of.first);
+    return passed < window ? std::uint32_t{1} << passed : 0;
   }
-  /// Returns the first of slots [slot, end) with a fraction, other than `excluded`; -1: none.
+  /// Returns whether `open` covers all slots of the rank from `first` on.
+  [[nodiscard]] PLIMSOLL_HD static bool covers_all(rank_slots const& of) {
+    return of.first + window >= of.end;
+  }
+  /// Returns the rank's first slot with a fraction, other than `excluded`; `none` if there is none.
+  PLIMSOLL_HD std::int32_t slot_of_rank(std::int32_t r, std::int32_t excluded) const {
+    rank_slots own = slots_of[r];
+    PLIMSOLL_NO_UNROLL
+    while (own.open == 0 && !covers_all(own)) {
+      own.first += window;
+      own.open = fractions_from(own.first, own.end);
+      slots_of[r] = own;
+    }
+    std::uint32_t const found = own.open & ~bit_of(own, excluded);
+    if (found != 0) {
+      return own.first + lowest_bit(found);
+    }
+    return covers_all(own) ? none : slot_from(own.first + window, own.end, excluded);
+  }
+  /// Returns the first of slots [slot, end) with a fraction, other than `excluded`; or `none`.
   [[nodiscard]] PLIMSOLL_HD std::int32_t slot_from(std::int32_t slot, std::int32_t end,
                                                    std::int32_t excluded) const {
     PLIMSOLL_NO_UNROLL
     while (slot < end && (slot == excluded || fraction(slot) == 0)) {
       ++slot;
     }
-    return slot < end ? slot : -1;
+    return slot < end ? slot : none;
   }
-  PLIMSOLL_HD std::int32_t slot_of_expert(std::int32_t e, std::int32_t excluded) const {
-    std::int32_t slot = expert_first[e];
+  /// Advances the slot after `slot` to one with a fraction. There is one: the shares of the expert
+  /// add up to whole tokens.
+  PLIMSOLL_HD void advance(std::int32_t slot) const {
+    std::int32_t onward = slot_nodes[slot].onward;
     PLIMSOLL_NO_UNROLL
-    while (slot != excluded && fraction(slot) == 0) {
-      slot = next[slot];
+    while (onward == slot || fraction(onward) == 0) {
+      onward = next[onward];
     }
-    expert_first[e] = slot;
-    if (slot == excluded) {
-      slot = next[slot];
-      PLIMSOLL_NO_UNROLL
-      while (fraction(slot) == 0) {
-        slot = next[slot];
-      }
-    }
-    return slot;
+    slot_nodes[slot].onward = onward;
+    slot_nodes[slot].onward_rank = rank[onward];
   }
 
-  // A walk is never erased: a node is on it if the walk reaches the node's latest position by the
-  // node.
-
-  /// Returns the number of slots up to the expert on a walk of this length, its last slot excluded;
-  /// 0 if the expert is not on it.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t find_expert(std::int32_t e, std::int32_t length) const {
-    std::int32_t const at = expert_at[e];
-    return at > 0 && at < length && expert[walk[at - 1]] == e ? at : 0;
-  }
-  /// Returns the number of slots up to the rank on a walk from `start`; -1 if it is not on it.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t find_rank(std::int32_t r, std::int32_t start,
-                                                   std::int32_t length) const {
-    std::int32_t const at = rank_at[r];
-    if (r == start) {
-      return 0;
-    }
-    return at > 0 && at < length && rank[walk[at - 1]] == r ? at : -1;
-  }
-
-  /// Moves fractions along every cycle that the walk closes, and along the walk once it joins two
-  /// ranks that have a single slot with a fraction.
-  PLIMSOLL_HD std::int64_t walk_from(std::int32_t start) const {
+  /// Rounds all shares of a rank. Moves fractions along every cycle that a walk closes, and along
+  /// a walk once it joins two ranks that have a single slot with a fraction. Returns the number of
+  /// moves.
+  PLIMSOLL_HD std::int64_t round(std::int32_t r) const {
     std::int64_t moves = 0;
+    std::int32_t start = r;
     std::int32_t length = 0;
-    std::int32_t at = start;
+    std::int32_t at = r;
+    std::int32_t slot = unknown;  // the next one
+    if (slots_of[r].open == 0 && covers_all(slots_of[r])) {
+      return 0;  // most ranks: walks from others rounded their shares
+    }
+    mark[start] = 1;
     PLIMSOLL_NO_UNROLL
     while (true) {
-      std::int32_t const slot = slot_of_rank(at, length == 0 ? -1 : walk[length - 1]);
-      if (slot < 0) {
-        if (length == 0) {
-          return moves;  // cycles rounded all of the rank's fractions
+      if (slot == unknown) {
+        slot = slot_of_rank(at, length == 0 ? none : walk[length - 1].slot);
+      }
+      if (slot == none) {
+        mark[start] = 0;
+        if (length == 0 && start == r) {
+          return moves;
         }
-        bool const from_end = slot_of_rank(start, walk[0]) < 0;
-        if (from_end) {
-          move(0, length);
-          return moves + 1;
+        bool const from_end = slot_of_rank(start, length == 0 ? none : walk[0].slot) == none;
+        if (!from_end) {
+          forget(length);
+          start = at;  // a path from here joins two ends, unless a cycle closes first
+        } else {
+          if (length > 0) {
+            move(0, length);
+            ++moves;
+          }
+          start = r;
         }
-        start = at;  // a path from here joins two ends, unless a cycle closes first
+        at = start;
+        mark[start] = 1;
         length = 0;
+        slot = unknown;
         continue;
       }
-      std::int32_t const e = expert[slot];
-      walk[length++] = slot;
-      std::int32_t first = find_expert(e, length);
-      if (first == 0) {
-        expert_at[e] = length;
-        std::int32_t const onward = slot_of_expert(e, slot);
-        walk[length++] = onward;
-        at = rank[onward];
-        first = find_rank(at, start, length);
-        if (first < 0) {
-          rank_at[at] = length;
+      slot_node const node = slot_nodes[slot];
+      std::int32_t seen = mark[node.expert];
+      walk[length++] = {slot, node.expert};
+      if (seen == 0) {
+        mark[node.expert] = length + 1;
+        std::int32_t onward = node.onward;
+        at = node.onward_rank;
+        rank_slots to = slots_of[at];
+        std::uint32_t bit = bit_of(to, onward);
+        if ((to.open & bit) == 0 && fraction(onward) == 0) {
+          advance(slot);
+          onward = slot_nodes[slot].onward;
+          at = slot_nodes[slot].onward_rank;
+          to = slots_of[at];
+          bit = bit_of(to, onward);
+        }
+        seen = mark[at];
+        walk[length++] = {onward, at};
+        if (seen == 0) {
+          mark[at] = length + 1;
+          std::uint32_t const found = to.open & ~bit;
+          slot = found != 0 ? to.first + lowest_bit(found) : covers_all(to) ? none : unknown;
           continue;
         }
       }
       // A cycle. The walk goes on from the node where it began, or from the rank before it.
-      move(first, length);
+      move(seen - 1, length);
       ++moves;
-      length = first / 2 * 2;
-      at = length == 0 ? start : rank[walk[length - 1]];
+      length = (seen - 1) / 2 * 2;
+      at = length == 0 ? start : walk[length - 1].to;
+      mark[at] = length + 1;
+      slot = unknown;
     }
   }
 
+  /// Takes all nodes but the first off a walk.
+  PLIMSOLL_HD void forget(std::int32_t length) const {
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t i = 0; i < length; ++i) {
+      mark[walk[i].to] = 0;
+    }
+  }
   /// Moves fractions along walk[first, last): down in the first slot, up in the second, and so on,
-  /// by the largest amount that all slots allow.
+  /// by the largest amount that all slots allow. Their number is even. Takes the nodes to which
+  /// they lead off the walk.
   PLIMSOLL_HD void move(std::int32_t first, std::int32_t last) const {
     std::int64_t amount = highest<std::int64_t>;
-    for (std::int32_t i = first; i < last; ++i) {  // unrolled, so that loads overlap
-      std::int64_t const part = fraction(walk[i]);
-      amount = minimum{}(amount, (i - first) % 2 == 0 ? part : token - part);
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t i = first; i < last; i += 2) {
+      std::int64_t const down = fraction(walk[i].slot);
+      std::int64_t const up = token - fraction(walk[i + 1].slot);
+      amount = minimum{}(amount, minimum{}(down, up));
     }
     PLIMSOLL_NO_UNROLL
-    for (std::int32_t i = first; i < last; ++i) {
-      amount = -amount;
-      std::int32_t const slot = walk[i];
-      if (((share[slot] += amount) & (token - 1)) == 0) {
-        std::int32_t const r = rank[slot];
-        std::int32_t const bit = slot - rank_first[r];
-        open[r] &= bit < window ? ~(std::uint32_t{1} << bit) : ~std::uint32_t{0};
+    for (std::int32_t i = first; i < last; i += 2) {
+      step const down = walk[i];
+      step const up = walk[i + 1];
+      std::int64_t const less = share[down.slot] - amount;
+      std::int64_t const more = share[up.slot] + amount;
+      share[down.slot] = less;
+      share[up.slot] = more;
+      mark[down.to] = 0;
+      mark[up.to] = 0;
+      if ((less & (token - 1)) == 0) {
+        close(down.slot);
+      }
+      if ((more & (token - 1)) == 0) {
+        close(up.slot);
       }
     }
+  }
+  /// Marks a slot as whole.
+  PLIMSOLL_HD void close(std::int32_t slot) const {
+    rank_slots& own = slots_of[rank[slot]];
+    own.open &= ~bit_of(own, slot);
   }
 };
 
@@ -317,17 +447,17 @@ struct quota_body {
       refuse(team, layer, refused);
       return;
     }
-    std::int64_t const split_peak = peak_of(team, layer, s.share);
+    std::int64_t const split_peak = s.start(team);
     std::int64_t const moves = s.run(team);
-    std::int64_t const peak = peak_of(team, layer, s.share);
+    std::int64_t const peak = s.peak(team);
     team.for_each(ranges.slots, [=, this](index_t slot) {
       quotas(layer, slot) = static_cast<std::int32_t>(s.share[slot] >> s.bits);
-    });
-    team.single([=, this] {
-      reports[layer] = quota_report{
-          .peak = peak >> s.bits,
-          .split_peak = scale_by_power_of_two(static_cast<double>(split_peak), -s.bits),
-          .moves = moves};
+      if (slot == 0) {
+        reports[layer] = quota_report{
+            .peak = peak >> s.bits,
+            .split_peak = scale_by_power_of_two(static_cast<double>(split_peak), -s.bits),
+            .moves = moves};
+      }
     });
   }
 
@@ -337,15 +467,14 @@ struct quota_body {
   PLIMSOLL_HD fault prepare(Team& team, index_t layer, split_rounding& s) const {
     index_t const experts = loads.extent(1);
     index_t const slots = ranges.slots;
-    load_scale const scale =
-        scale_loads(team, experts, [this, layer](index_t e) { return loads(layer, e); });
-    if (scale.refused) {
-      return scale.refused;
-    }
-    auto const total =
-        team.sum(experts, [this, layer](index_t e) { return std::int64_t{loads(layer, e)}; });
+    auto const load_at = [this, layer](index_t e) { return loads(layer, e); };
+    // An invalid load makes the total too large.
+    auto const total = team.sum(experts, [=](index_t e) {
+      return is_load(load_at(e)) ? static_cast<std::int64_t>(load_at(e)) : load_limit;
+    });
     if (total > highest<std::int32_t>) {
-      return fault_of(fault_kind::tokens, -1, total);
+      load_scale const scale = scale_loads(team, experts, load_at);
+      return scale.refused ? scale.refused : fault_of(fault_kind::tokens, -1, total);
     }
     index_t const bad_rank = ranges.first_fault(team, layer);
     if (bad_rank < ranges.ranks) {
@@ -355,9 +484,13 @@ struct quota_body {
     s.bits = 52 - bit_width(static_cast<std::uint64_t>(total));
     s.token = std::int64_t{1} << s.bits;
     find_ranks(team, layer, s);
-    team.for_each(experts, [=](index_t e) { s.expert_first[e] = -1; });
     index_t const mismatch = team.min(slots, [=, this](index_t slot) {
-      return is_usable(layer, slot, s.rank[slot]) ? slots : slot;
+      std::int32_t const e = physical_to_logical(layer, slot);
+      double const value = split(layer, slot);
+      bool const usable = is_usable(layer, e, value, s.rank[slot]);
+      s.expert[slot] = s.rank[slot] < 0 ? -1 : e;
+      s.share[slot] = usable ? static_cast<std::int64_t>(fixed_point(value, s.bits)) : 0;
+      return usable ? slots : slot;
     });
     if (mismatch < slots) {
       std::int32_t const e = physical_to_logical(layer, mismatch);
@@ -365,16 +498,10 @@ struct quota_body {
       return fault_of(no_expert ? fault_kind::expert_id : fault_kind::share, mismatch,
                       no_expert ? e : split(layer, mismatch));
     }
-    team.for_each(slots, [=, this](index_t slot) {
-      s.expert[slot] = s.rank[slot] < 0 ? -1 : physical_to_logical(layer, slot);
-    });
     link_slots(team, layer, s);
-    team.for_each(slots, [=, this](index_t slot) {
-      s.share[slot] = static_cast<std::int64_t>(fixed_point(split(layer, slot), s.bits));
-    });
-    index_t const unmet = team.min(experts, [=, this](index_t e) {
-      auto const load = static_cast<std::int64_t>(loads(layer, e)) << s.bits;
-      return settle(s.share, s.next, s.expert_first[e], load) ? experts : e;
+    index_t const unmet = team.min(experts, [=](index_t e) {
+      auto const load = static_cast<std::int64_t>(load_at(e)) << s.bits;
+      return settle(s, e, load) ? experts : e;
     });
     if (unmet < experts) {
       return fault_of(fault_kind::shares, unmet, loads(layer, unmet));
@@ -382,16 +509,28 @@ struct quota_body {
     return {};
   }
 
-  /// Finds the rank of every slot, and the slots of every rank.
+  /// Finds the rank of every slot, and the slots of every rank. No expert has slots yet.
   template <class Team>
   PLIMSOLL_HD void find_ranks(Team& team, index_t layer, split_rounding const& s) const {
-    team.for_each(ranges.slots, [=](index_t slot) { s.rank[slot] = -1; });
-    team.for_each(ranges.ranks, [=, this](index_t r) {
-      s.rank_first[r] = static_cast<std::int32_t>(ranges.begin(layer, r));
-      s.rank_end[r] = static_cast<std::int32_t>(ranges.end(layer, r));
-      PLIMSOLL_NO_UNROLL
-      for (index_t slot = s.rank_first[r]; slot < s.rank_end[r]; ++slot) {
-        s.rank[slot] = static_cast<std::int32_t>(r);
+    index_t const last = ranges.end(layer, ranges.ranks - 1);
+    index_t const without_rank = ranges.slots - last;
+    index_t const experts = s.experts;
+    index_t const most = maximum{}(maximum{}(ranges.ranks, experts), without_rank);
+    team.for_each(most, [=, this](index_t i) {
+      if (i < ranges.ranks) {
+        auto const first = static_cast<std::int32_t>(ranges.begin(layer, i));
+        auto const end = static_cast<std::int32_t>(ranges.end(layer, i));
+        s.slots_of[i] = {first, end, 0, 0};
+        PLIMSOLL_NO_UNROLL
+        for (std::int32_t slot = first; slot < end; ++slot) {
+          s.rank[slot] = static_cast<std::int32_t>(i);
+        }
+      }
+      if (i < experts) {
+        s.expert_first[i] = -1;
+      }
+      if (i < without_rank) {
+        s.rank[last + i] = -1;
       }
     });
   }
@@ -420,8 +559,7 @@ struct quota_body {
       team.for_each(n, [=](index_t i) { link(i, n, [=](index_t j) { return own.slot[j]; }); });
     } else {
       index_t const experts = loads.extent(1);
-      auto* const keys =
-          reinterpret_cast<std::uint64_t*>(s.share);  // free until shares are written
+      auto* const keys = reinterpret_cast<std::uint64_t*>(s.slot_nodes);  // written below
       team.for_each(slots, [=](index_t slot) {
         keys[slot] = slot_lists::key(expert[slot] < 0 ? experts : expert[slot], slot);
       });
@@ -432,49 +570,44 @@ struct quota_body {
     }
   }
 
-  PLIMSOLL_HD bool is_usable(index_t layer, index_t slot, std::int32_t rank) const {
-    std::int32_t const e = physical_to_logical(layer, slot);
+  PLIMSOLL_HD bool is_usable(index_t layer, std::int32_t e, double value, std::int32_t rank) const {
     if (e < -1 || e >= loads.extent(1)) {
       return false;
     }
     // Allows slightly more than `settle`, which decides. Doubles hold these sums exactly.
     double const load = e < 0 || rank < 0 ? -1.0 : static_cast<double>(loads(layer, e));
     double const most = load < 0 ? 0.0 : add(add(load, multiply(load, 0x1p-20)), 1.0);
-    return split(layer, slot) >= 0 && split(layer, slot) <= most;
+    return value >= 0 && value <= most;
   }
 
-  template <class Team>
-  PLIMSOLL_HD std::int64_t peak_of(Team& team, index_t layer, std::int64_t const* share) const {
-    return team.max(ranges.ranks, [=, this](index_t r) {
-      std::int64_t sum = 0;
-      PLIMSOLL_NO_UNROLL
-      for (index_t slot = ranges.begin(layer, r); slot < ranges.end(layer, r); ++slot) {
-        sum += share[slot];
-      }
-      return sum;
-    });
-  }
-
-  /// Adds the difference of an expert's load and its shares to the largest share. Returns false if
-  /// the difference exceeds 2^-20 of the load and a unit for each share.
-  PLIMSOLL_HD static bool settle(std::int64_t* share, std::int32_t const* next, std::int32_t first,
-                                 std::int64_t load) {
+  /// Adds the difference of an expert's load and its shares to the largest share, and sets the
+  /// nodes of its slots. Returns false if the difference exceeds 2^-20 of the load and a unit for
+  /// each share.
+  PLIMSOLL_HD static bool settle(split_rounding const& s, index_t e, std::int64_t load) {
+    std::int64_t* const share = s.share;
+    std::int32_t const first = s.expert_first[e];
     if (first < 0) {
       return load == 0;
     }
     std::int64_t missing = load;
     std::int64_t allowed = load >> 20;
+    std::int64_t most = -1;
     std::int32_t largest = first;
     // Stops long before the sum overflows.
     PLIMSOLL_NO_UNROLL
-    for (std::int32_t slot = first; slot >= 0 && missing > -(std::int64_t{1} << 53);
-         slot = next[slot]) {
-      missing -= share[slot];
+    for (std::int32_t slot = first; slot >= 0 && missing > -(std::int64_t{1} << 53);) {
+      std::int64_t const part = share[slot];
+      std::int32_t const following = s.next[slot];
+      missing -= part;
       ++allowed;  // each share may have been rounded down
-      largest = share[slot] > share[largest] ? slot : largest;
+      largest = part > most ? slot : largest;
+      most = maximum{}(most, part);
+      slot = following;
     }
-    share[largest] += missing;
-    return missing <= allowed && -missing <= allowed && share[largest] >= 0;
+    most += missing;
+    share[largest] = most;
+    s.join(e);
+    return missing <= allowed && -missing <= allowed && most >= 0;
   }
 
   template <class Team>
