@@ -55,18 +55,25 @@ PLIMSOLL_NOINLINE __device__ T call_warp_reduce(T value, Op op) {
 }
 
 /// One thread's part of a queue of 64-bit keys: thread j owns keys j, j + Threads, ... It keeps the
-/// first of them in registers, the others in `keys`, and knows the smallest. CUB has no queue.
+/// two smallest of them in registers, in order, and the others in `keys`. One key of each of 64
+/// ranks takes no memory. CUB has no queue.
 template <int Threads>
 class owned_keys {
  public:
   __device__ owned_keys(std::uint64_t* keys, index_t n, int thread)
-      : keys_(keys), places_(n), first_(thread) {
-#pragma unroll
-    for (int j = 0; j < held; ++j) {
-      index_t const i = first_ + index_t{j} * Threads;
-      held_[j] = i < n ? keys[i] : no_key;
+      : keys_(keys), end_(static_cast<int>(n)), others_(thread + 2 * Threads) {
+    std::uint64_t const one = thread < end_ ? keys[thread] : no_key;
+    std::uint64_t const two = thread + Threads < end_ ? keys[thread + Threads] : no_key;
+    smallest_ = minimum{}(one, two);
+    second_ = maximum{}(one, two);
+#pragma unroll 1
+    for (int i = others_; i < end_; i += Threads) {
+      if (std::uint64_t const key = keys[i]; key < second_) {
+        keys[i] = second_;
+        second_ = maximum{}(key, smallest_);
+        smallest_ = minimum{}(key, smallest_);
+      }
     }
-    rescan();
   }
   [[nodiscard]] __device__ std::uint64_t smallest() const { return smallest_; }
   /// Replaces `old` by f(old) if this thread owns it. Keys are unique, so at most one thread does.
@@ -74,49 +81,35 @@ class owned_keys {
   __device__ void update(std::uint64_t old, F f) {
     if (smallest_ == old) {
       std::uint64_t const key = f(old);
-      bool is_held = false;
-#pragma unroll
-      for (int j = 0; j < held; ++j) {
-        bool const is_here = held_[j] == old;
-        held_[j] = is_here ? key : held_[j];
-        is_held |= is_here;
+      if (key < second_) {
+        smallest_ = key;
+      } else {
+        smallest_ = second_;
+        second_ = key;
+        int place = -1;
+#pragma unroll 1
+        for (int i = others_; i < end_; i += Threads) {
+          std::uint64_t const other = keys_[i];
+          place = other < second_ ? i : place;
+          second_ = minimum{}(other, second_);
+        }
+        if (place >= 0) {
+          keys_[place] = key;
+        }
       }
-      if (!is_held) {
-        keys_[place_] = key;
-      }
-      rescan();
     }
   }
 
  private:
-  /// One key of each of 64 ranks takes no memory.
-  static constexpr int held = 2;
-
-  __device__ void rescan() {
-    smallest_ = held_[0];
-#pragma unroll
-    for (int j = 1; j < held; ++j) {
-      smallest_ = minimum{}(smallest_, held_[j]);
-    }
-#pragma unroll 1
-    for (index_t i = first_ + held * Threads; i < places_; i += Threads) {
-      if (keys_[i] < smallest_) {
-        smallest_ = keys_[i];
-        place_ = i;
-      }
-    }
-  }
-
   std::uint64_t* keys_;
-  index_t places_;
-  int first_;
-  index_t place_ = 0;
-  std::uint64_t held_[held];
-  std::uint64_t smallest_ = no_key;
+  int end_;
+  int others_;  ///< the first of the keys that are not in registers
+  std::uint64_t smallest_;
+  std::uint64_t second_;
 };
 
-/// Min-queue of 64-bit keys: `top` takes one warp reduction, and a replacement rescans the keys of
-/// one lane.
+/// Min-queue of 64-bit keys: `top` takes one warp reduction, and a replacement at most a pass over
+/// the keys of one lane.
 class warp_queue {
  public:
   __device__ warp_queue(std::uint64_t* keys, index_t n, int lane)
