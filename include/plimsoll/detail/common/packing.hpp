@@ -83,12 +83,17 @@ struct packing_problem {
   }
 };
 
+/// Range of the free slots of a rank.
+struct alignas(8) free_range {
+  std::int32_t next;
+  std::int32_t end;
+};
+
 /// The working memory of `packer` for the largest cell of a layer.
 struct packing_arrays {
   std::uint64_t* keys;      ///< `[experts]`
   std::uint64_t* carried;   ///< `[ranks]` load of each rank, or the ranks' keys in a queue
-  std::int32_t* next;       ///< `[ranks]` first free slot of each rank
-  std::int32_t* end;        ///< `[ranks]` end of each rank's slots
+  free_range* free;         ///< `[ranks]`
   std::byte* sort_storage;  ///< for `keys`
 
   // With anti-affinity: the last expert (as its position in `keys`) of which a rank, or a node,
@@ -109,8 +114,7 @@ struct packing_arrays {
     packing_arrays result{};
     memory.take(result.keys, experts);
     memory.take(result.carried, ranks);
-    memory.take(result.next, ranks);
-    memory.take(result.end, ranks);
+    memory.take(result.free, ranks);
     memory.take(result.sort_storage, most_sort_bytes<std::uint64_t>(experts));
     if (rule.apart != anti_affinity::none) {
       memory.take(result.on_rank, ranks);
@@ -134,7 +138,7 @@ struct packing_arrays {
 /// between experts and domains). Breadth-first search finds the shortest.
 struct room_search {
   packing_problem const& problem;
-  std::int32_t* next;      ///< [ranks] first free slot
+  free_range* free;        ///< [ranks]
   std::int32_t* expanded;  ///< [experts] 1: the domains that the expert can move to are queued
   std::int32_t* queue;     ///< [domains]
   std::int32_t* slot_in;   ///< [domains] slot whose replica moves here; -1: new copy; -2: unseen
@@ -156,13 +160,13 @@ struct room_search {
     for (index_t head = 0; head < tail; ++head) {
       index_t const d = queue[head];
       for (index_t r = problem.first_rank_of(d); r < problem.first_rank_of(d + 1); ++r) {
-        if (next[r] < problem.end(r)) {
-          shift(expert, d, next[r]++);
+        if (free[r].next < free[r].end) {
+          shift(expert, d, free[r].next++);
           return true;
         }
       }
       for (index_t r = problem.first_rank_of(d); r < problem.first_rank_of(d + 1); ++r) {
-        for (index_t slot = problem.begin(r); slot < next[r]; ++slot) {
+        for (index_t slot = problem.begin(r); slot < free[r].next; ++slot) {
           index_t const e = problem.map[slot];
           if (expanded[e] == 0) {
             expanded[e] = 1;
@@ -178,7 +182,7 @@ struct room_search {
   PLIMSOLL_HD bool holds(index_t domain, index_t expert) const {
     for (index_t r = problem.first_rank_of(domain); r < problem.first_rank_of(domain + 1); ++r) {
       PLIMSOLL_NO_UNROLL
-      for (index_t slot = problem.begin(r); slot < next[r]; ++slot) {
+      for (index_t slot = problem.begin(r); slot < free[r].next; ++slot) {
         if (problem.map[slot] == expert) {
           return true;
         }
@@ -235,8 +239,8 @@ class packer {
     });
     bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == anti_affinity::none;
     team_.for_each(ranks, [=, this](index_t r) {
-      arrays_.next[r] = static_cast<std::int32_t>(p_.begin(r));
-      arrays_.end[r] = static_cast<std::int32_t>(p_.end(r));
+      arrays_.free[r] = {static_cast<std::int32_t>(p_.begin(r)),
+                         static_cast<std::int32_t>(p_.end(r))};
       // The largest key keeps a rank without slots from being chosen.
       arrays_.carried[r] = plain ? lighter_first(free_slots(r) > 0 ? 0 : load_mask, r) : 0;
     });
@@ -255,6 +259,7 @@ class packer {
     }
     team_.sort(arrays_.keys, n, arrays_.sort_storage);
     result.keeps_order = true;
+    look_up_replicas();
     double const bound = lower_bound(result.placed, result.least);
     if (plain) {
       result.peak = static_cast<double>(place_lightest_first());
@@ -265,7 +270,7 @@ class packer {
     result.bound = minimum{}(bound, result.peak);
     team_.for_each(ranks, [this](index_t r) {
       PLIMSOLL_NO_UNROLL
-      for (index_t slot = arrays_.next[r]; slot < arrays_.end[r]; ++slot) {
+      for (index_t slot = arrays_.free[r].next; slot < arrays_.free[r].end; ++slot) {
         p_.map[slot] = -1;
       }
     });
@@ -273,58 +278,70 @@ class packer {
   }
 
  private:
-  struct replicas {
+  struct alignas(8) replicas {
+    std::int32_t copies;  ///< negative if the next expert has the same weight
     std::int32_t expert;
-    std::int32_t copies;
   };
 
-  PLIMSOLL_HD fixed_load place_lightest_first() {
-    // Looked up for all experts at once, as the loop below is one chain of steps.
-    auto* const of_key = reinterpret_cast<replicas*>(arrays_.sort_storage);
+  /// The replicas of each key, once the keys are sorted.
+  [[nodiscard]] PLIMSOLL_HD replicas* in_order() const {
+    return reinterpret_cast<replicas*>(arrays_.sort_storage);
+  }
+  /// Looks them up for all keys at once, as `pack` then reads them one after another.
+  PLIMSOLL_HD void look_up_replicas() {
     static_assert(sizeof(replicas) <= sizeof(arrays_.keys[0]));
-    team_.for_each(p_.at.experts, [=, this](index_t i) {
+    index_t const n = p_.at.experts;
+    auto const* const keys = arrays_.keys;
+    replicas* const of_key = in_order();
+    team_.for_each(n, [=, this](index_t i) {
       auto const e = static_cast<std::int32_t>(expert_at(i));
-      of_key[i] = {e, p_.copies[e]};
+      bool const is_tied = i + 1 < n && weight_in(keys[i]) == weight_in(keys[i + 1]);
+      of_key[i] = {is_tied ? -p_.copies[e] : p_.copies[e], e};
     });
+  }
+
+  PLIMSOLL_HD fixed_load place_lightest_first() {
+    auto const n = static_cast<std::int32_t>(p_.at.experts);
+    auto const* const keys = arrays_.keys;
+    replicas const* const of_key = in_order();
     auto lightest = team_.queue(arrays_.carried, p_.at.ranks);
-    fixed_load peak = 0;
-    auto const place = [&](std::int32_t e, fixed_load weight, std::int32_t copies) {
+    std::uint64_t peak = 0;  // key of a rank that carries most
+    auto const place = [&](std::int32_t e, std::uint64_t weight, std::int32_t copies) {
       for (; copies > 0; --copies) {
-        peak = maximum{}(peak, light_load_of(lightest.top()) + weight);
-        lightest.update_top(
-            [=, map = p_.map, next = arrays_.next, end = arrays_.end](std::uint64_t rank) {
-              index_t const r = id_of(rank);
-              std::int32_t const slot = next[r];
-              map[slot] = e;
-              next[r] = slot + 1;
-              return slot + 1 == end[r] ? no_key : lighter_first(light_load_of(rank) + weight, r);
-            });
+        peak = maximum{}(peak, lightest.top() + weight);
+        lightest.update_top([=, map = p_.map, free = arrays_.free](std::uint64_t rank) {
+          free_range* const of = free + static_cast<std::uint32_t>(id_of(rank));
+          free_range const slots = *of;
+          map[static_cast<std::uint32_t>(slots.next)] = e;
+          of->next = slots.next + 1;
+          return slots.next + 1 == slots.end ? no_key : rank + weight;
+        });
       }
     };
-    auto const n = static_cast<std::int32_t>(p_.at.experts);
     for (std::int32_t i = 0; i < n;) {
-      fixed_load const weight = heavy_load_of(arrays_.keys[i]);
+      replicas const of = of_key[i];
+      std::uint64_t const weight = weight_in(keys[i]);
       std::int32_t const first = i++;
-      while (i < n && heavy_load_of(arrays_.keys[i]) == weight) {
-        ++i;
+      if (of.copies > 0) {
+        place(of.expert, weight, of.copies);
+        continue;
+      }
+      while (of_key[i++].copies < 0) {
       }
       // Among experts of equal weight, all first copies precede all second copies, and so on.
-      std::int32_t round = 0;
       std::int32_t left = i - first;  // experts with copies to place
-      for (; left > 1; ++round) {
+      for (std::int32_t round = 0; left > 0; ++round) {
+        bool const is_last = left == 1;
         left = 0;
         for (std::int32_t k = first; k < i; ++k) {
-          replicas const of = of_key[k];
-          place(of.expert, weight, of.copies > round ? 1 : 0);
-          left += of.copies > round + 1 ? 1 : 0;
+          replicas const one = of_key[k];
+          std::int32_t const rest = (one.copies < 0 ? -one.copies : one.copies) - round;
+          place(one.expert, weight, is_last ? rest : minimum{}(rest, 1));
+          left += !is_last && rest > 1 ? 1 : 0;
         }
       }
-      for (std::int32_t k = first; left > 0 && k < i; ++k) {
-        replicas const of = of_key[k];
-        place(of.expert, weight, of.copies - round);
-      }
     }
-    return peak;
+    return light_load_of(peak);
   }
 
   /// Returns an expert that required anti-affinity leaves without a slot, or -1.
@@ -351,8 +368,7 @@ class packer {
         extreme<double> best{highest<double>, -1};
         for (bool again = true; again; own_rank = own_node, own_node = false) {
           best = team_.argmin(ranks, [=, this](index_t r) {
-            bool const taken = arrays_.next[r] == arrays_.end[r] ||
-                               (own_rank && on_rank[r] == round) ||
+            bool const taken = free_slots(r) == 0 || (own_rank && on_rank[r] == round) ||
                                (own_node && on_node[p_.where.node_of(r)] == round);
             return taken ? highest<double> : p_.cost(r, arrays_.carried[r] + weight);
           });
@@ -363,7 +379,7 @@ class packer {
         }
         index_t const r = best.index;
         team_.single([=, this] {
-          p_.map[arrays_.next[r]++] = static_cast<std::int32_t>(e);
+          p_.map[arrays_.free[r].next++] = static_cast<std::int32_t>(e);
           arrays_.carried[r] += weight;
           if (apart) {
             on_rank[r] = round;
@@ -388,7 +404,7 @@ class packer {
     }
     index_t const unplaced = team_.broadcast([=, this] {
       room_search const search{
-          p_, arrays_.next, arrays_.expanded, arrays_.queue, arrays_.slot_in, arrays_.from};
+          p_, arrays_.free, arrays_.expanded, arrays_.queue, arrays_.slot_in, arrays_.from};
       for (index_t i = 0; i < n; ++i) {
         for (std::int32_t left = missing[i]; left > 0; --left) {
           if (!search.insert(expert_at(i), experts_)) {
@@ -401,7 +417,7 @@ class packer {
     team_.for_each(p_.at.ranks, [this](index_t r) {
       fixed_load sum = 0;
       PLIMSOLL_NO_UNROLL
-      for (index_t slot = p_.begin(r); slot < arrays_.next[r]; ++slot) {
+      for (index_t slot = p_.begin(r); slot < arrays_.free[r].next; ++slot) {
         sum += p_.weight(p_.map[slot]);
       }
       arrays_.carried[r] = sum;
@@ -414,13 +430,14 @@ class packer {
   PLIMSOLL_HD void place_in_order() {
     index_t const n = p_.at.experts;
     auto* const slot_at = reinterpret_cast<std::int32_t*>(arrays_.carried);
-    std::int32_t* const made = arrays_.next;
+    auto* const position_of = slot_at + p_.at.ranks;
+    auto* const made = reinterpret_cast<std::int32_t*>(arrays_.free);
     team_.exclusive_scan(
         p_.at.ranks, [this](index_t r) { return static_cast<std::int32_t>(free_slots(r)); },
-        arrays_.end);
+        position_of);
     team_.for_each(p_.at.ranks, [=, this](index_t r) {
-      if (p_.end(r) > arrays_.next[r]) {
-        slot_at[arrays_.end[r]] = arrays_.next[r];
+      if (free_slots(r) > 0) {
+        slot_at[position_of[r]] = arrays_.free[r].next;
       }
     });
     team_.for_each(n, [=, this](index_t i) {
@@ -497,14 +514,19 @@ class packer {
 
   /// Number of slots of a rank that are still free.
   PLIMSOLL_HD index_t free_slots(index_t rank) const {
-    return arrays_.end[rank] - arrays_.next[rank];
+    return arrays_.free[rank].end - arrays_.free[rank].next;
+  }
+  /// The weight in a key of `heavier_first`, to be added to a key of `lighter_first`.
+  PLIMSOLL_HD static std::uint64_t weight_in(std::uint64_t key) {
+    return lighter_first(heavy_load_of(key), 0);
   }
   /// The expert of the i-th key.
   PLIMSOLL_HD index_t expert_at(index_t i) const {
     return p_.where.expert_of(p_.at, id_of(arrays_.keys[i]));
   }
   PLIMSOLL_HD fixed_load copies_of(index_t i) const {
-    return static_cast<fixed_load>(p_.copies[expert_at(i)]);
+    std::int32_t const copies = in_order()[i].copies;
+    return static_cast<fixed_load>(copies < 0 ? -copies : copies);
   }
   /// Sum of the `count` lightest replicas.
   PLIMSOLL_HD fixed_load lightest(index_t count) const {
