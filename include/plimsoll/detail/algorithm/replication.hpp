@@ -86,6 +86,12 @@ struct sharing_limit {
   }
 };
 
+/// An expert of a cell, and the most copies that it may have.
+struct alignas(8) limited_expert {
+  std::int32_t expert;
+  std::int32_t most;
+};
+
 /// The working memory of `replication_body`.
 struct replication_arrays {
   scratch_ref memory;
@@ -94,6 +100,7 @@ struct replication_arrays {
 
   fixed_load* load = memory.take(experts);
   std::uint64_t* keys = memory.take(experts);
+  limited_expert* in_cell = memory.take(experts);  ///< looked up once, for one copy after another
   std::int32_t* copies = memory.take(experts);
   std::int32_t* slack = memory.take_if(is_apart, experts + 1);  ///< with required anti-affinity
 };
@@ -182,6 +189,7 @@ struct replication_body {
                                        packing_counts& all) const {
     auto const* const load = arrays.load;
     auto* const keys = arrays.keys;
+    auto* const in_cell = arrays.in_cell;
     auto* const copies = arrays.copies;
     sharing_limit apart{arrays.slack, copies};
     index_t const n = at.experts;
@@ -204,23 +212,26 @@ struct replication_body {
     }
     team.for_each(n, [=, this, &at](index_t i) {
       index_t const e = where.expert_of(at, i);
+      in_cell[i] = {static_cast<std::int32_t>(e), most(e)};
       keys[i] = heavier_first(share(load[e], copies[e]), i);
     });
     auto heaviest = team.queue(keys, n);
-    index_t given = 0;
-    while (fewest + given < cell_slots && !heaviest.empty()) {
+    auto const extra = static_cast<std::int32_t>(cell_slots - fewest);
+    std::int32_t given = 0;
+    while (given < extra && !heaviest.empty()) {
       std::uint64_t const key = heaviest.top();
-      index_t const i = id_of(key);
-      index_t const e = where.expert_of(at, i);
-      std::int32_t const more = copies[e] + 1;
+      auto const i = static_cast<std::uint32_t>(id_of(key));
+      limited_expert const of = in_cell[i];
+      std::int32_t* const count = copies + of.expert;
+      std::int32_t const more = *count + 1;
       // An expert refused once can be dropped: the slack only shrinks.
-      if (more > most(e) || (rule.required && !apart.grant(team, where, at, e))) {
+      if (more > of.most || (rule.required && !apart.grant(team, where, at, of.expert))) {
         all.peak = maximum{}(all.peak, heavy_load_of(key));
         heaviest.pop();
         continue;
       }
-      team.single([=] { copies[e] = more; });
-      heaviest.replace_top(heavier_first(share(load[e], more), i));
+      team.single([=] { *count = more; });
+      heaviest.replace_top(heavier_first(share(load[of.expert], more), i));
       ++given;
     }
     if (!heaviest.empty()) {
