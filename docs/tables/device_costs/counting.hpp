@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cxxabi.h>
+#include <plimsoll/detail/common/score_order.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/host/sort.hpp>
 #include <plimsoll/detail/phases.hpp>
 #include <plimsoll/detail/team.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -188,17 +190,38 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
     return counted_queue<Key>(*this, keys, n);
   }
 
-  /// As a warp has it: a reduction for each key that is written.
-  static constexpr index_t most_largest = plimsoll::detail::most_largest;
+  /// As a warp has them: a reduction for each key that is written, and for each column.
+  static constexpr index_t most_largest = 256;
+  static constexpr index_t most_few_largest = 512;
   template <class F>
-  void largest(index_t n, index_t k, F key_at, std::uint64_t* out) {
+  void largest(index_t n, index_t k, F value_at, std::uint64_t* out) {
     ++cost_.calls;
     cost_.queue_steps += k;
     std::vector<std::uint64_t> keys;
     for (index_t i = 0; i < n; ++i) {
-      keys.push_back(alone("largest", [&] { return key_at(i); }));
+      keys.push_back(plimsoll::detail::with_index(
+          plimsoll::detail::key_of(alone("largest", [&] { return value_at(i); })), i));
     }
     std::partial_sort_copy(keys.begin(), keys.end(), out, out + k, std::greater<>{});
+  }
+  template <class F>
+  bool few_largest(index_t n, index_t k, F value_at, std::uint64_t* out) {
+    if (k > (n <= 256 ? 8 : 16)) {
+      return false;
+    }
+    std::array<std::uint32_t, 32> columns{};
+    for (index_t i = 0; i < n; ++i) {
+      std::uint32_t& column = columns[static_cast<std::size_t>(i % 32)];
+      column = std::max(column, plimsoll::detail::key_of(value_at(i)));
+    }
+    std::sort(columns.begin(), columns.end(), std::greater<>{});
+    auto const count = static_cast<std::size_t>(k);
+    bool const is_tied = columns[count - 1] == columns[count];
+    cost_.queue_steps += k;
+    if (!is_tied) {
+      largest(n, k, value_at, out);
+    }
+    return !is_tied;
   }
 
  private:

@@ -6,7 +6,7 @@
 /// with memory visibility on entry and on exit, except `store`, the calls of a queue, and `find`
 /// over an empty range. The control flow around calls depends only on uniform values (parameters,
 /// results of team calls, memory written before the previous call). The functions passed to a team
-/// run in any order, write only what index i owns, and never call the team.
+/// run in any order, write only what index i owns, and never call the team; n is below 2^31.
 ///
 ///     for_each(n, f)                  calls f(i) for every i in [0, n)
 ///     single(f)                       calls f() once
