@@ -448,15 +448,18 @@ TEST_CASE_TEMPLATE("cuda calls: scratch is in shared memory as far as the device
   }
 }
 
-TEST_CASE("cuda calls: four warps share a block while all devices have room for them") {
+TEST_CASE("cuda calls: many warps share blocks while all devices have room for them") {
   cuda = {};
   device_context const context = context_on(1);
-  for (int const bytes : {11 * kib, 12 * kib}) {
-    plimsoll::detail::launch(context, 9,
-                             greedy_body<plimsoll::detail::warp>{static_cast<std::size_t>(bytes)});
-    bool const together = bytes == 11 * kib;
-    CHECK(cuda.launched.blockDim.x == (together ? 128 : 32));
-    CHECK(static_cast<int>(cuda.launched.dynamicSmemBytes) == (together ? 4 : 1) * bytes);
+  for (plimsoll::index_t const problems :
+       {plimsoll::detail::few_problems, plimsoll::detail::few_problems + 1}) {
+    for (int const bytes : {11 * kib, 12 * kib}) {
+      plimsoll::detail::launch(
+          context, problems, greedy_body<plimsoll::detail::warp>{static_cast<std::size_t>(bytes)});
+      bool const together = problems > plimsoll::detail::few_problems && bytes == 11 * kib;
+      CHECK(cuda.launched.blockDim.x == (together ? 128 : 32));
+      CHECK(static_cast<int>(cuda.launched.dynamicSmemBytes) == (together ? 4 : 1) * bytes);
+    }
   }
   CHECK(cuda.count("cudaFuncSetAttribute") == 0);
 }

@@ -207,7 +207,7 @@ struct team_flow : blocking_flow {
 
   /// Finds the depths, as in `serial_flow`; a depth takes two team calls for 64 ranks.
   PLIMSOLL_HD bool find_depths() {
-    layer_graph const& g = s.near;
+    layer_graph const& g = s.local;
     index_t const all = maximum{}(s.graph.ranks, s.replicated);
     nearest = -1;
     team.for_each(all, [this](index_t i) {
@@ -283,7 +283,7 @@ struct team_flow : blocking_flow {
   /// Returns the ranks of a word in the masks of the experts at a depth.
   [[nodiscard]] PLIMSOLL_HD std::uint64_t ranks_of(std::uint64_t const* masks, index_t word,
                                                    std::int32_t depth) {
-    std::uint64_t const* const row = masks + word * s.near.experts;
+    std::uint64_t const* const row = masks + word * s.local.experts;
     return team.reduce(
         s.replicated,
         [=, this](index_t i) { return s.expert_depth[i] == depth ? row[i] : std::uint64_t{0}; },
@@ -294,16 +294,16 @@ struct team_flow : blocking_flow {
   [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::uint64_t const* ranks) const {
     std::uint64_t common = 0;
     PLIMSOLL_NO_UNROLL
-    for (index_t word = 0; word < s.near.words; ++word) {
+    for (index_t word = 0; word < s.local.words; ++word) {
       if (std::uint64_t const some = ranks[word]; some != 0) {
-        common |= s.near.givers[word * s.near.experts + expert] & some;
+        common |= s.local.givers[word * s.local.experts + expert] & some;
       }
     }
     return common != 0;
   }
   /// Finds the first receiver of an expert at this depth, or closes the expert.
   PLIMSOLL_HD void find_receiver(index_t expert, std::int32_t depth) const {
-    layer_graph const& g = s.near;
+    layer_graph const& g = s.local;
     std::uint64_t const* const leading = g.leading + (depth + 1) * g.words;
     PLIMSOLL_NO_UNROLL
     for (index_t word = 0; word < g.words; ++word) {
@@ -317,12 +317,12 @@ struct team_flow : blocking_flow {
   }
   /// Returns true if the arc of a rank at this depth leads to the next depth.
   [[nodiscard]] PLIMSOLL_HD bool is_open(index_t arc, std::int32_t depth) const {
-    return s.expert_depth[s.near.arc_expert[arc]] == depth && s.share[s.near.arc_target[arc]] > 0;
+    return s.expert_depth[s.local.arc_expert[arc]] == depth && s.share[s.local.arc_target[arc]] > 0;
   }
 
   /// Finds the receivers, and the ranks that lead on, from the greatest depth to the least.
   PLIMSOLL_HD void find_ways() {
-    layer_graph const& g = s.near;
+    layer_graph const& g = s.local;
     team.for_each(g.words, [this, &g](index_t word) {
       index_t const at = nearest * g.words + word;
       g.leading[at] = g.at_depth[at] & g.under[word];
@@ -345,7 +345,7 @@ struct team_flow : blocking_flow {
 
   PLIMSOLL_HD index_t next_source(index_t from) {
     return team.find(from, s.graph.ranks, [this](index_t r) {
-      std::uint64_t const leading = s.near.leading[r >> 6];
+      std::uint64_t const leading = s.local.leading[r >> 6];
       return (leading & layer_graph::bit(static_cast<std::int32_t>(r))) != 0 &&
              s.load[r] > s.capacity[r];
     });
@@ -367,8 +367,8 @@ struct team_flow : blocking_flow {
         continue;
       }
       std::int32_t const arc = find_arc(at, depth);
-      if (arc < s.near.arc_begin[at + 1]) {
-        at = s.receiver[s.near.arc_expert[arc]];
+      if (arc < s.local.arc_begin[at + 1]) {
+        at = s.receiver[s.local.arc_expert[arc]];
         ++depth;
         team.store(&s.path[depth], at);
         continue;
@@ -388,8 +388,8 @@ struct team_flow : blocking_flow {
     if (at_hand >= 0 && is_open(at_hand, depth)) {
       return at_hand;
     }
-    std::int32_t const from = at_hand < 0 ? s.near.arc_begin[r] : at_hand + 1;
-    std::int32_t const end = s.near.arc_begin[r + 1];
+    std::int32_t const from = at_hand < 0 ? s.local.arc_begin[r] : at_hand + 1;
+    std::int32_t const end = s.local.arc_begin[r + 1];
     auto const found = static_cast<std::int32_t>(
         team.find(from, end, [this, depth](index_t a) { return is_open(a, depth); }));
     // No other thread still reads arc[r]: a search that finds something is also a barrier.
@@ -402,7 +402,7 @@ struct team_flow : blocking_flow {
   /// Takes out rank r at this depth, which no longer leads on, and gives the experts whose receiver
   /// it is the next one.
   PLIMSOLL_HD void leave_out(std::int32_t r, std::int32_t depth) {
-    layer_graph const& g = s.near;
+    layer_graph const& g = s.local;
     team.single([=, &g] { g.leading[depth * g.words + (r >> 6)] &= ~layer_graph::bit(r); });
     if (depth == 0) {
       return;
@@ -419,11 +419,11 @@ struct team_flow : blocking_flow {
   /// Moves as much load as the path allows. Returns the first arc of the path that this closes.
   PLIMSOLL_HD std::int32_t push(std::int32_t source, std::int32_t sink) {
     auto const least = team.argmin(
-        nearest, [this](index_t i) { return s.share[s.near.arc_target[s.arc[s.path[i]]]]; });
+        nearest, [this](index_t i) { return s.share[s.local.arc_target[s.arc[s.path[i]]]]; });
     std::int64_t const amount = minimum{}(
         least.key, minimum{}(s.load[source] - s.capacity[source], s.capacity[sink] - s.load[sink]));
     team.for_each(nearest, [=, this](index_t i) {
-      layer_graph const& g = s.near;
+      layer_graph const& g = s.local;
       std::int32_t const from = s.path[i];
       std::int32_t const to = s.path[i + 1];
       std::int32_t const arc = s.arc[from];
@@ -468,7 +468,7 @@ struct exact_finish {
     split_state const& s = flow.s;
     confinement first = bound;
     if constexpr (!Team::is_serial) {
-      s.near.fill(team, s.graph, s.layer, s.share);
+      s.local.fill(team, s.graph, s.layer, s.share);
     }
     for (bool more = true; more;) {
       std::int64_t const of_unit_speed = bound.capacity(1);

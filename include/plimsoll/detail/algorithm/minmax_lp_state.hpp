@@ -26,9 +26,9 @@ struct layer_graph {
   std::uint64_t* holders;      ///< `[words, experts]`: the ranks with a target of the expert
   std::uint64_t* givers;       ///< `[words, experts]`: those whose share is above 0
   std::uint64_t* under;        ///< `[words]`: ranks below their capacity
-  std::uint64_t* unreached;    ///< `[ranks + 1, words]`: ranks that are no less deep
   std::uint64_t* at_depth;     ///< `[ranks + 1, words]`: ranks of each depth
-  std::uint64_t* leading;      ///< `[ranks + 1, words]`: those from which a path leads on
+  std::uint64_t* unreached;    ///< `[ranks + 1, words]`: ranks of no depth up to this one
+  std::uint64_t* leading;      ///< `[ranks + 1, words]`: ranks of the depth that lead on
 
   [[nodiscard]] PLIMSOLL_HD static layer_graph in(scratch& memory, split_graph const& graph) {
     layer_graph g{};
@@ -41,7 +41,7 @@ struct layer_graph {
     memory.take(g.holders, g.words * g.experts);
     memory.take(g.givers, g.words * g.experts);
     memory.take(g.under, g.words);
-    for (std::uint64_t** const array : {&g.unreached, &g.at_depth, &g.leading}) {
+    for (std::uint64_t** const array : {&g.at_depth, &g.unreached, &g.leading}) {
       memory.take(*array, (graph.ranks + 1) * g.words);
     }
     return g;
@@ -117,14 +117,14 @@ struct split_state {
   std::int64_t* capacity;  ///< `[ranks]`: the most load within the bound
   std::int32_t* distance;  ///< `[ranks]`: the depth in `blocking_flow`
   std::int32_t* queue;     ///< `[ranks]`: reached ranks, by distance
-  std::int32_t* arc;       ///< `[ranks]`: a position in `rank_target`, or an arc of `near`
+  std::int32_t* arc;       ///< `[ranks]`: a position in `rank_target`, or an arc of `local`
   std::int32_t* next;      ///< `[ranks]`: a target of the arc's expert, -1 before the first
   std::int32_t* path;      ///< `[ranks]`: the ranks from the source on
   std::int32_t* set;       ///< `[ranks]`: number of the bottleneck set, from 1; 0: none yet
   // Of `team_flow`:
   std::int32_t* expert_depth;  ///< `[replicated experts of the layer]`
   std::int32_t* receiver;      ///< `[replicated experts of the layer]`: a rank
-  layer_graph near;            ///< filled for `team_flow`
+  layer_graph local;           ///< filled for `team_flow`
 
   /// Takes arrays that suffice for every layer.
   [[nodiscard]] PLIMSOLL_HD static split_state in(scratch& memory, split_graph const& graph) {
@@ -139,7 +139,7 @@ struct split_state {
     }
     memory.take(s.expert_depth, graph.most_replicated());
     memory.take(s.receiver, graph.most_replicated());
-    s.near = layer_graph::in(memory, graph);
+    s.local = layer_graph::in(memory, graph);
     return s;
   }
 

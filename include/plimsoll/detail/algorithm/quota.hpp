@@ -34,7 +34,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// Every walk stays within a connected component, so components can be rounded in parallel: the
 /// result of a component does not depend on the others if its ranks start walks in rising order.
 struct split_rounding {
-  // What a step of a walk reads comes by one load each from the first two.
+  // A walk is one chain of loads, so each of its steps loads one `slot_node` and one `rank_slots`,
+  // which have all that it reads.
 
   /// A slot, as a walk from its rank takes it. Node e + `ranks` is expert e, a lower one a rank.
   struct alignas(16) slot_node {

@@ -41,10 +41,10 @@ struct stretch {
     }
     // A quotient of doubles is off by at most one; a GPU divides them much faster than integers.
     std::int64_t const product = whole * x;
-    auto const near =
+    auto const quotient =
         static_cast<std::int64_t>(divide(static_cast<double>(product), static_cast<double>(all)));
-    std::int64_t const rest = product - near * all;
-    return near + (rest >= all) - (rest < 0);
+    std::int64_t const rest = product - quotient * all;
+    return quotient + (rest >= all) - (rest < 0);
   }
 };
 
