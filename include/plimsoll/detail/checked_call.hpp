@@ -134,7 +134,7 @@ class checked_call {
   known_axis known_[8];  // the first `count_` are set
 };
 
-/// Stands for a call where the extents of an argument are free, or checked elsewhere.
+/// Takes the place of a `checked_call` where extents are free, or checked elsewhere.
 struct unchecked_call {
   template <class View>
   constexpr void expect(argument_name const&, View const&, axis_names const&) const {}

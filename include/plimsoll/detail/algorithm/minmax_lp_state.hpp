@@ -14,8 +14,8 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// What a device team reads of a layer's graph in `team_flow`, with positions within the layer. An
-/// *arc* is a target as seen from its rank. Sets of ranks are bit masks, in `words` of 64 ranks.
+/// A layer's graph as a device team reads it in `team_flow`: positions count within the layer, and
+/// an *arc* is a target as seen from its rank. Sets of ranks are bit masks, in `words` of 64 ranks.
 struct layer_graph {
   index_t words;
   index_t experts;             ///< stride of the masks of experts

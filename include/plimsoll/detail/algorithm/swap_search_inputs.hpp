@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// What all restarts of `swap_search` share: replicas and shares of a layer, costs in whole units,
+/// Inputs that all restarts of `swap_search` share: replicas and shares of a layer, costs in whole units,
 /// and lower bounds of the latency of each step.
 #pragma once
 

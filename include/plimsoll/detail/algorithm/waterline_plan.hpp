@@ -201,7 +201,7 @@ struct waterline_plan_body {
   }
 
  private:
-  /// What `weigh` or `deal` finds, for the report and the state.
+  /// Result of `weigh` or `deal`, for the report and the state.
   struct outcome {
     std::int64_t level;
     std::int64_t surplus;
