@@ -107,8 +107,7 @@ struct spill_plan_arrays {
   std::int64_t* bytes_of_rank;     ///< `[ranks]`
   spill_outcome* outcome;          ///< `[1]`
 
-  template <class Memory>
-  PLIMSOLL_HD static spill_plan_arrays in(Memory& memory, spill_array_sizes const& n) {
+  PLIMSOLL_HD static spill_plan_arrays in(scratch& memory, spill_array_sizes const& n) {
     spill_plan_arrays result{};
     memory.take(result.offsets, n.experts + 1);
     memory.take(result.segments, n.segments);
@@ -179,8 +178,7 @@ struct least_loaded_state {
 
   PLIMSOLL_HD static constexpr index_t words_of(index_t bits) { return (bits + word - 1) / word; }
 
-  template <class Memory>
-  PLIMSOLL_HD static least_loaded_state in(Memory& memory, index_t experts, index_t ranks,
+  PLIMSOLL_HD static least_loaded_state in(scratch& memory, index_t experts, index_t ranks,
                                            index_t pieces, bool is_free, bool is_listed) {
     least_loaded_state s{};
     memory.take(s.load, ranks);

@@ -41,8 +41,7 @@ struct spill_homes {
   std::int32_t* expert;        ///< `[pairs]`: the experts of every rank, rising
   std::int32_t* position;      ///< `[pairs]`: the rank's position in the expert's list
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static spill_homes in(Memory& memory, index_t experts, index_t ranks,
+  [[nodiscard]] PLIMSOLL_HD static spill_homes in(scratch& memory, index_t experts, index_t ranks,
                                                   index_t slots) {
     spill_homes result{};
     result.experts = experts;
@@ -104,8 +103,7 @@ struct spill_homes_body {
     std::uint64_t* keys;      ///< `[slots]`
     std::byte* sort_storage;
 
-    template <class Memory>
-    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, spill_homes const& homes,
+    [[nodiscard]] PLIMSOLL_HD static arrays in(scratch& memory, spill_homes const& homes,
                                                index_t ranks) {
       arrays s{};
       s.lists = slot_lists::in(memory, homes.experts, homes.slots);

@@ -42,8 +42,7 @@ struct spill_routes {
                                ///< those that its rank computes
   spill_exchange_report* reports;  ///< `[ranks]`
 
-  template <class Memory>
-  PLIMSOLL_HD static spill_routes in(Memory& memory, spill_array_sizes const& n) {
+  PLIMSOLL_HD static spill_routes in(scratch& memory, spill_array_sizes const& n) {
     spill_routes result{};
     result.experts = n.experts;
     result.ranks = n.ranks;

@@ -46,8 +46,7 @@ struct search_arrays {
   std::int32_t* mark;               ///< `[ranks]`
   std::byte* sort_storage;          ///< of item_keys or rank_keys
 
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static search_arrays in(Memory& memory, index_t ranks, index_t steps,
+  [[nodiscard]] PLIMSOLL_HD static search_arrays in(scratch& memory, index_t ranks, index_t steps,
                                                     index_t slots, index_t sort_bytes) {
     search_arrays result{};
     memory.take(result.tokens, ranks * steps);
@@ -732,8 +731,7 @@ struct search_result_body : search_problem {
     double* latency;        ///< `[steps]`
     std::int64_t* rounded;  ///< `[steps]`: latencies in units
 
-    template <class Memory>
-    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, index_t steps) {
+    [[nodiscard]] PLIMSOLL_HD static arrays in(scratch& memory, index_t steps) {
       arrays result{};
       memory.take(result.latency, steps);
       memory.take(result.rounded, steps);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Inputs that all restarts of `swap_search` share: replicas and shares of a layer, costs in whole units,
+/// Inputs that all restarts of `swap_search` share: replicas and shares of a layer, costs in units,
 /// and lower bounds of the latency of each step.
 #pragma once
 
@@ -139,8 +139,7 @@ struct search_problem {
   std::int32_t* swaps;      ///< `[layers, restarts]`
 
   /// Takes the arrays of a problem of the same sizes and limits.
-  template <class Memory>
-  [[nodiscard]] PLIMSOLL_HD static search_problem in(Memory& memory, search_problem const& sizes) {
+  [[nodiscard]] PLIMSOLL_HD static search_problem in(scratch& memory, search_problem const& sizes) {
     search_problem result = sizes;
     index_t const layers = sizes.layer_count;
     index_t const slots = sizes.where.ranges.slots;
@@ -412,8 +411,7 @@ struct search_bound_body : search_problem {
     std::int32_t* enough;  ///< that it cannot do in time
     std::int32_t* now;
 
-    template <class Memory>
-    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, index_t ranks) {
+    [[nodiscard]] PLIMSOLL_HD static arrays in(scratch& memory, index_t ranks) {
       arrays result{};
       memory.take(result.some, ranks);
       memory.take(result.enough, ranks);

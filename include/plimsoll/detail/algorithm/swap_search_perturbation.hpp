@@ -37,8 +37,7 @@ struct search_perturbation_body : swap_search_body<Cost> {
     std::int32_t* kept;  ///< `[slots]`: the placement that the next round begins with
     std::int32_t* best;  ///< `[slots]`
 
-    template <class Memory>
-    [[nodiscard]] PLIMSOLL_HD static arrays in(Memory& memory, index_t moved, index_t slots) {
+    [[nodiscard]] PLIMSOLL_HD static arrays in(scratch& memory, index_t moved, index_t slots) {
       arrays result{};
       memory.take(result.moved, moved);
       memory.take(result.kept, slots);

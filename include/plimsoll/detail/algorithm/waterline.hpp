@@ -43,8 +43,7 @@ struct waterline_memory {
   [[nodiscard]] PLIMSOLL_HD std::int32_t* room_in(int round, index_t ranks) const {
     return room + round * ranks;
   }
-  template <class Memory>
-  PLIMSOLL_HD static waterline_memory in(Memory& memory, index_t ranks) {
+  PLIMSOLL_HD static waterline_memory in(scratch& memory, index_t ranks) {
     waterline_memory result{};
     memory.take(result.state, 1);
     memory.take(result.slack, ranks);
@@ -65,8 +64,7 @@ struct waterline_tables {
   std::int32_t* rank_of;      ///< `[slots]`: -1 for a slot of no rank
   std::int32_t* shared_slot;  ///< `[ranks]`: the shared expert's slot on each rank
 
-  template <class Memory>
-  PLIMSOLL_HD static waterline_tables in(Memory& memory, index_t ranks, index_t slots) {
+  PLIMSOLL_HD static waterline_tables in(scratch& memory, index_t ranks, index_t slots) {
     waterline_tables result{};
     memory.take(result.speed, ranks);
     memory.take(result.numbers, 1);

@@ -103,8 +103,7 @@ struct proposal_counts {
   tile_counts even_rounds;
   std::int32_t* odd_rounds;
 
-  template <class Memory>
-  PLIMSOLL_HD static proposal_counts in(Memory& memory, index_t tokens, index_t columns) {
+  PLIMSOLL_HD static proposal_counts in(scratch& memory, index_t tokens, index_t columns) {
     tile_counts const even_rounds = tile_counts::in(memory, tokens, columns);
     return {even_rounds, tile_counts::in(memory, tokens, columns).counts};
   }
@@ -115,8 +114,7 @@ struct settle_arrays {
   std::int32_t* limit;   ///< `[ranks]`: rows that the rank accepts
   std::int64_t* before;  ///< `[ranks]`: sum over lower ranks of the rows that they could accept
 
-  template <class Memory>
-  PLIMSOLL_HD static settle_arrays in(Memory& memory, index_t ranks) {
+  PLIMSOLL_HD static settle_arrays in(scratch& memory, index_t ranks) {
     settle_arrays result{};
     memory.take(result.limit, ranks);
     memory.take(result.before, ranks);

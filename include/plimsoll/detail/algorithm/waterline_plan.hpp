@@ -76,8 +76,7 @@ struct deal_arrays {
   /// then where each interval begins and ends
   round_robin_position* positions;
 
-  template <class Memory>
-  PLIMSOLL_HD static deal_arrays in(Memory& memory, index_t ranks, index_t nodes) {
+  PLIMSOLL_HD static deal_arrays in(scratch& memory, index_t ranks, index_t nodes) {
     deal_arrays result{};
     memory.take(result.surplus, ranks);
     memory.take(result.room, ranks);
@@ -120,8 +119,7 @@ struct exchange_arrays {
   std::uint64_t* rows;    ///< `[ranks]`
   std::uint64_t* before;  ///< `[ranks]`: sum over lower ranks
 
-  template <class Memory>
-  PLIMSOLL_HD static exchange_arrays in(Memory& memory, index_t ranks) {
+  PLIMSOLL_HD static exchange_arrays in(scratch& memory, index_t ranks) {
     exchange_arrays result{};
     memory.take(result.rows, ranks);
     memory.take(result.before, ranks);

@@ -367,8 +367,7 @@ struct least_loaded_arrays {
   spill_routes routes;
   std::byte* tile_counts_memory;  ///< of `tile_counts` of any batch
 
-  template <class Memory>
-  PLIMSOLL_HD static least_loaded_arrays in(Memory& memory, spill_array_sizes const& n,
+  PLIMSOLL_HD static least_loaded_arrays in(scratch& memory, spill_array_sizes const& n,
                                             index_t max_token_copies) {
     least_loaded_arrays result{};
     result.plan = spill_plan_arrays::in(memory, n);

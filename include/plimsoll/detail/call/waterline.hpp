@@ -178,8 +178,7 @@ struct waterline_arrays {
   waterline_report* report;
   std::int32_t* proposal;  ///< `[max_tokens]`
 
-  template <class Memory>
-  PLIMSOLL_HD static waterline_arrays in(Memory& memory, index_t ranks, index_t max_tokens) {
+  PLIMSOLL_HD static waterline_arrays in(scratch& memory, index_t ranks, index_t max_tokens) {
     waterline_arrays result{waterline_memory::in(memory, ranks), nullptr, nullptr};
     memory.take(result.report, 1);
     memory.take(result.proposal, max_tokens);

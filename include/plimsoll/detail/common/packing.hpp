@@ -108,8 +108,7 @@ struct packing_arrays {
   std::int32_t* slot_in;
   std::int32_t* from;
 
-  template <class Memory>
-  PLIMSOLL_HD static packing_arrays in(Memory& memory, index_t experts, index_t ranks,
+  PLIMSOLL_HD static packing_arrays in(scratch& memory, index_t experts, index_t ranks,
                                        anti_affinity_rule const& rule) {
     packing_arrays result{};
     memory.take(result.keys, experts);

@@ -118,8 +118,7 @@ struct position_search {
 struct position_search_arrays {
   position_search* searches[2];  ///< `[count]`
 
-  template <class Memory>
-  PLIMSOLL_HD static position_search_arrays in(Memory& memory, index_t count) {
+  PLIMSOLL_HD static position_search_arrays in(scratch& memory, index_t count) {
     position_search_arrays result{};
     memory.take(result.searches[0], count);
     memory.take(result.searches[1], count);
