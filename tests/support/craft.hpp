@@ -254,8 +254,15 @@ inline std::vector<craft_case> craft_cases() {
     c.options.groups = 8;
     c.options.policy = eplb_policy::hierarchical;
   });
-  with([](craft_case& c) { c.options.refine = eplb_refinement::packing; });
-  with([](craft_case& c) { c.options.refine = eplb_refinement::joint; });
+  // Refinement takes a thousand times as long as the rest of a case.
+  for (auto const refine : {eplb_refinement::packing, eplb_refinement::joint}) {
+    with([&](craft_case& c) {
+      c.layers = 2;
+      c.loads = uneven_steps(1, 13, 2, 16);
+      c.options.replica_counts = {5};
+      c.options.refine = refine;
+    });
+  }
   with([](craft_case& c) {
     c.options.replica_counts = {6, 40};
     c.options.replica_anti_affinity = anti_affinity::rank;
