@@ -245,11 +245,6 @@ TEST_CASE("cuda calls: a launch passes grid, stream, attributes and arguments") 
   REQUIRE(cuda.attributes.size() == 1);
   CHECK(cuda.attributes[0].id == cudaLaunchAttributeCooperative);
   CHECK(cuda.attributes[0].val.cooperative == 1);
-
-  launch(context_on(0), {.blocks = 1, .threads = 32, .cooperative = true, .programmatic = true});
-  REQUIRE(cuda.attributes.size() == 2);
-  CHECK(cuda.attributes[1].id == cudaLaunchAttributeProgrammaticStreamSerialization);
-  CHECK(cuda.attributes[1].val.programmaticStreamSerializationAllowed == 1);
 }
 
 TEST_CASE("cuda calls: an error of other code is neither reported nor cleared") {

@@ -23,9 +23,6 @@ struct launch_config {
   /// All blocks are resident at once, so that they may wait for each other. CUDA refuses the launch
   /// if they do not fit.
   bool cooperative = false;
-  /// Blocks may start before the previous kernel on the stream has ended. Only for kernels that
-  /// call cudaGridDependencySynchronize before they read or write global memory.
-  bool programmatic = false;
 };
 
 /// Most bytes of static shared memory of a kernel (`block_exchange`). One limit holds for all
@@ -61,22 +58,17 @@ template <class... Parameters>
                                             launch_config const& config,
                                             void (*kernel)(Parameters...),
                                             std::type_identity_t<Parameters> const&... arguments) {
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attribute = {};
   cudaLaunchConfig_t launch = {};
   launch.gridDim = dim3(config.blocks);
   launch.blockDim = dim3(config.threads);
   launch.dynamicSmemBytes = config.shared_bytes;
   launch.stream = context.stream;
-  launch.attrs = attributes;
+  launch.attrs = &attribute;
   if (config.cooperative) {
-    auto& attribute = attributes[launch.numAttrs++];
     attribute.id = cudaLaunchAttributeCooperative;
     attribute.val.cooperative = 1;
-  }
-  if (config.programmatic) {
-    auto& attribute = attributes[launch.numAttrs++];
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    launch.numAttrs = 1;
   }
   void* values[] = {const_cast<void*>(static_cast<void const*>(&arguments))..., nullptr};
   current_device const device(context);
