@@ -82,7 +82,7 @@ struct placement_body {
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return bytes_taken_by<placement_arrays>(loads.extent(1), where.ranks()) +
-           bytes_taken_by<packing_arrays>(loads.extent(1), where.ranks(), rule);
+           bytes_taken_by<packing_arrays>(loads.extent(1), where.ranks(), where.ranges.slots, rule);
   }
 
   template <class Team>
@@ -225,7 +225,7 @@ struct group_placement_body {
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return bytes_taken_by<group_placement_arrays>(loads.extent(1), groups, where.nodes,
                                                   most_places()) +
-           bytes_taken_by<packing_arrays>(groups, where.nodes, anti_affinity_rule{});
+           bytes_taken_by<packing_arrays>(groups, where.nodes, most_places(), anti_affinity_rule{});
   }
 
   template <class Team>

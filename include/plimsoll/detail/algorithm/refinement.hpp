@@ -595,7 +595,7 @@ struct refinement_body {
     return bytes_taken_by<refinement_arrays>(experts, ranks, slots) +
            maximum{}(plan_reader{where, rule, experts}.scratch_bytes(),
                      bytes_taken_by<refiner_arrays>(experts, ranks, slots) +
-                         bytes_taken_by<packing_arrays>(experts, ranks, rule));
+                         bytes_taken_by<packing_arrays>(experts, ranks, slots, rule));
   }
 
   template <class Team>

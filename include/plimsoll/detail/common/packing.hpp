@@ -92,9 +92,15 @@ struct alignas(8) free_range {
 /// The working memory of `packer` for the largest cell of a layer.
 struct packing_arrays {
   std::uint64_t* keys;      ///< `[experts]`
-  std::uint64_t* carried;   ///< `[ranks]` load of each rank, or the ranks' keys in a queue
+  std::uint64_t* replicas;  ///< `[slots]` weight and expert of each replica, as `lighter_first`
+  fixed_load* carried;      ///< `[ranks]` load of each rank
   free_range* free;         ///< `[ranks]`
   std::byte* sort_storage;  ///< for `keys`
+
+  // Without anti-affinity: the ranks by rising load, and memory to sort them. The key after the
+  // last is `no_key`.
+  std::uint64_t* order;      ///< `[ranks + 1]`
+  std::uint64_t* reordered;  ///< `[ranks + 1]`
 
   // With anti-affinity: the last expert (as its position in `keys`) of which a rank, or a node,
   // took a copy.
@@ -109,13 +115,17 @@ struct packing_arrays {
   std::int32_t* from;
 
   PLIMSOLL_HD static packing_arrays in(scratch& memory, index_t experts, index_t ranks,
-                                       anti_affinity_rule const& rule) {
+                                       index_t slots, anti_affinity_rule const& rule) {
     packing_arrays result{};
     memory.take(result.keys, experts);
+    memory.take(result.replicas, slots);
     memory.take(result.carried, ranks);
     memory.take(result.free, ranks);
     memory.take(result.sort_storage, most_sort_bytes<std::uint64_t>(experts));
-    if (rule.apart != anti_affinity::none) {
+    if (rule.apart == anti_affinity::none) {
+      memory.take(result.order, ranks + 1);
+      memory.take(result.reordered, ranks + 1);
+    } else {
       memory.take(result.on_rank, ranks);
       memory.take(result.on_node, ranks);
     }
@@ -224,7 +234,8 @@ class packer {
       : team_(team),
         p_(problem),
         experts_(experts),
-        arrays_(packing_arrays::in(memory, experts, problem.where.ranks(), problem.rule)) {}
+        arrays_(packing_arrays::in(memory, experts, problem.where.ranks(), problem.map.extent(0),
+                                   problem.rule)) {}
 
   /// Requires that the cell has at least as many slots as copies. `is_repeated`: the last packing
   /// in this memory was of the same cell, and `keeps_order`. If few weights have changed since, its
@@ -240,14 +251,18 @@ class packer {
     team_.for_each(ranks, [=, this](index_t r) {
       arrays_.free[r] = {static_cast<std::int32_t>(p_.begin(r)),
                          static_cast<std::int32_t>(p_.end(r))};
-      // The largest key keeps a rank without slots from being chosen.
-      arrays_.carried[r] = plain ? lighter_first(free_slots(r) > 0 ? 0 : load_mask, r) : 0;
+      arrays_.carried[r] = 0;
+      if (plain) {
+        // The largest key keeps a rank without slots from being chosen.
+        arrays_.order[r] = lighter_first(free_slots(r) > 0 ? 0 : load_mask, r);
+      }
     });
-    open_ = team_.count(ranks, [this](index_t r) { return free_slots(r) > 0; });
+    // Sums of 32 bits take fewer instructions; a layer has fewer than 2^31 slots.
+    open_ = team_.sum(ranks, [this](index_t r) { return free_slots(r) > 0 ? 1 : 0; });
     slots_ = team_.sum(ranks, [this](index_t r) { return free_slots(r); });
     packing_result result;
-    result.placed = team_.sum(
-        n, [this](index_t i) { return index_t{p_.copies[p_.where.expert_of(p_.at, i)]}; });
+    result.placed =
+        team_.sum(n, [this](index_t i) { return p_.copies[p_.where.expert_of(p_.at, i)]; });
     if (plain && result.placed == slots_ && open_ == slots_) {
       fixed_load const heaviest =
           team_.max(n, [this](index_t i) { return heavy_load_of(arrays_.keys[i]); });
@@ -258,14 +273,14 @@ class packer {
     }
     team_.sort(arrays_.keys, n, arrays_.sort_storage);
     result.keeps_order = true;
-    look_up_replicas();
+    list_replicas();
     double const bound = lower_bound(result.placed, result.least);
     if (plain) {
-      result.peak = static_cast<double>(place_lightest_first());
+      place_lightest_first(static_cast<std::int32_t>(result.placed));
     } else {
       result.unplaced = place_by_cost();
-      result.peak = team_.max(ranks, [this](index_t r) { return p_.cost(r, arrays_.carried[r]); });
     }
+    result.peak = team_.max(ranks, [this](index_t r) { return p_.cost(r, arrays_.carried[r]); });
     result.bound = minimum{}(bound, result.peak);
     team_.for_each(ranks, [this](index_t r) {
       PLIMSOLL_NO_UNROLL
@@ -277,70 +292,151 @@ class packer {
   }
 
  private:
-  struct alignas(8) replicas {
-    std::int32_t copies;  ///< negative if the next expert has the same weight
-    std::int32_t expert;
-  };
-
-  /// The replicas of each key, once the keys are sorted.
-  [[nodiscard]] PLIMSOLL_HD replicas* in_order() const {
-    return reinterpret_cast<replicas*>(arrays_.sort_storage);
-  }
-  /// Looks them up for all keys at once, as `pack` then reads them one after another.
-  PLIMSOLL_HD void look_up_replicas() {
-    static_assert(sizeof(replicas) <= sizeof(arrays_.keys[0]));
+  /// Lists the replicas in the order in which they are placed: by falling weight, and among experts
+  /// of equal weight all first copies before all second copies, and so on. Requires sorted keys.
+  PLIMSOLL_HD void list_replicas() {
     index_t const n = p_.at.experts;
-    auto const* const keys = arrays_.keys;
-    replicas* const of_key = in_order();
-    team_.for_each(n, [=, this](index_t i) {
-      auto const e = static_cast<std::int32_t>(expert_at(i));
-      bool const is_tied = i + 1 < n && weight_in(keys[i]) == weight_in(keys[i + 1]);
-      of_key[i] = {is_tied ? -p_.copies[e] : p_.copies[e], e};
-    });
-  }
-
-  PLIMSOLL_HD fixed_load place_lightest_first() {
-    auto const n = static_cast<std::int32_t>(p_.at.experts);
-    auto const* const keys = arrays_.keys;
-    replicas const* const of_key = in_order();
-    auto lightest = team_.queue(arrays_.carried, p_.at.ranks);
-    std::uint64_t peak = 0;  // key of a rank that carries most
-    auto const place = [&](std::int32_t e, std::uint64_t weight, std::int32_t copies) {
-      for (; copies > 0; --copies) {
-        peak = maximum{}(peak, lightest.top() + weight);
-        lightest.update_top([=, map = p_.map, free = arrays_.free](std::uint64_t rank) {
-          free_range* const of = free + static_cast<std::uint32_t>(id_of(rank));
-          free_range const slots = *of;
-          map[static_cast<std::uint32_t>(slots.next)] = e;
-          of->next = slots.next + 1;
-          return slots.next + 1 == slots.end ? no_key : rank + weight;
-        });
-      }
+    auto* const first = reinterpret_cast<std::int32_t*>(arrays_.sort_storage);
+    team_.exclusive_scan(
+        n, [this](index_t i) { return copies_at(i); }, first);
+    auto const takes_turns = [=, this](index_t i, std::int32_t copies) {
+      return copies > 1 && ((i > 0 && is_tied(i - 1)) || (i + 1 < n && is_tied(i)));
     };
-    for (std::int32_t i = 0; i < n;) {
-      replicas const of = of_key[i];
-      std::uint64_t const weight = weight_in(keys[i]);
-      std::int32_t const first = i++;
-      if (of.copies > 0) {
-        place(of.expert, weight, of.copies);
-        continue;
+    bool const has_turns = team_.any(n, [=, this](index_t i) {
+      std::uint64_t* const of = arrays_.replicas + first[i];
+      std::uint64_t const replica = replica_at(i);
+      std::int32_t const copies = copies_at(i);
+      PLIMSOLL_NO_UNROLL
+      for (std::int32_t k = 0; k < copies; ++k) {
+        of[k] = replica;
       }
-      while (of_key[i++].copies < 0) {
-      }
-      // Among experts of equal weight, all first copies precede all second copies, and so on.
-      std::int32_t left = i - first;  // experts with copies to place
-      for (std::int32_t round = 0; left > 0; ++round) {
-        bool const is_last = left == 1;
-        left = 0;
-        for (std::int32_t k = first; k < i; ++k) {
-          replicas const one = of_key[k];
-          std::int32_t const rest = (one.copies < 0 ? -one.copies : one.copies) - round;
-          place(one.expert, weight, is_last ? rest : minimum{}(rest, 1));
-          left += !is_last && rest > 1 ? 1 : 0;
-        }
+      return takes_turns(i, copies);
+    });
+    for (index_t i = has_turns ? 0 : n; i < n;) {
+      i = team_.find(i, n, [=, this](index_t k) { return takes_turns(k, copies_at(k)); });
+      if (i < n) {
+        i = team_.broadcast([=, this] { return list_in_turns(i, first); });
       }
     }
-    return light_load_of(peak);
+  }
+  /// Lists the copies of the experts that have the weight of the i-th. Returns the position after
+  /// these experts.
+  PLIMSOLL_HD index_t list_in_turns(index_t i, std::int32_t const* first) const {
+    index_t begin = i;
+    while (begin > 0 && is_tied(begin - 1)) {
+      --begin;
+    }
+    index_t end = i + 1;
+    while (end < p_.at.experts && is_tied(end - 1)) {
+      ++end;
+    }
+    std::uint64_t* next = arrays_.replicas + first[begin];
+    index_t left = end - begin;  // experts with copies to list
+    for (std::int32_t round = 0; left > 0; ++round) {
+      bool const is_last = left == 1;
+      left = 0;
+      PLIMSOLL_NO_UNROLL
+      for (index_t k = begin; k < end; ++k) {
+        std::int32_t const rest = copies_at(k) - round;
+        PLIMSOLL_NO_UNROLL
+        for (std::int32_t more = is_last ? rest : minimum{}(rest, 1); more > 0; --more) {
+          *next++ = replica_at(k);
+        }
+        left += !is_last && rest > 1 ? 1 : 0;
+      }
+    }
+    return end;
+  }
+
+  PLIMSOLL_HD void place_lightest_first(std::int32_t replicas) {
+    std::int32_t next = 0;
+    if constexpr (!Team::is_serial) {
+      next = place_together(replicas);
+      if (next == replicas) {
+        return;
+      }
+    }
+    auto lightest = team_.queue(arrays_.order, p_.at.ranks);
+    for (; next < replicas; ++next) {
+      std::uint64_t const replica = arrays_.replicas[next];
+      lightest.update_top([=, this](std::uint64_t rank) { return put(replica, rank, no_key); });
+    }
+  }
+  /// Places replicas on many ranks at a time, as long as that pays. Returns the number of placed
+  /// replicas. Afterwards `order` has the keys of the ranks in any order.
+  ///
+  /// Replicas go to the ranks in order of load, one to each, until a rank before the next one stays
+  /// lighter than that with its new replica. None does if the lightest rank would not, even with
+  /// the lightest of these replicas. Loads are soon alike, so that most ranks get one each time.
+  PLIMSOLL_HD std::int32_t place_together(std::int32_t replicas) {
+    constexpr std::int32_t least = 4;  // replicas at a time, for fewer instructions than a queue
+    auto const ranks = static_cast<std::int32_t>(p_.at.ranks);
+    team_.store(arrays_.order + ranks, no_key);
+    team_.store(arrays_.reordered + ranks, no_key);
+    std::int32_t changed = open_ < ranks ? ranks : 0;
+    std::int32_t placed = 0;
+    for (std::int32_t times = 0; placed < replicas && placed >= least * times; ++times) {
+      if (changed > 0) {
+        reorder(changed);
+      }
+      auto* const order = arrays_.order;
+      auto const* const next = arrays_.replicas + placed;
+      changed = static_cast<std::int32_t>(
+          team_.find(1, minimum{}(ranks, replicas - placed),
+                     [=](index_t i) { return order[i] > order[0] + weight_in(next[i - 1]); }));
+      team_.for_each(changed, [=, this](index_t i) {
+        std::uint64_t const rank = order[i];
+        order[i] = put(next[i], rank, rank | lighter_first(load_mask, 0));
+      });
+      placed += changed;
+    }
+    return placed;
+  }
+  /// Orders the ranks, of which only the first `changed` have new keys.
+  PLIMSOLL_HD void reorder(std::int32_t changed) {
+    struct alignas(16) key_pair {
+      std::uint64_t first;
+      std::uint64_t second;
+    };
+    auto const* const keys = arrays_.order;
+    auto* const ordered = arrays_.reordered;
+    std::int32_t const pairs = (changed + 1) / 2;
+    std::int32_t const others = 2 * pairs;  // keys from here on keep their order
+    auto const end = static_cast<std::int32_t>(p_.at.ranks);
+    team_.for_each(end, [=](index_t i) {
+      std::uint64_t const key = keys[i];
+      std::int32_t lower[2] = {};  // two counts, which do not wait for one another
+      for (std::int32_t k = 0; k < pairs; ++k) {
+        key_pair const two = reinterpret_cast<key_pair const*>(keys)[k];
+        lower[0] += two.first < key ? 1 : 0;
+        lower[1] += two.second < key ? 1 : 0;
+      }
+      std::int32_t first = others;  // the first of the other keys that is not lower
+      if (i < others) {
+        for (std::int32_t last = end; first < last;) {
+          std::int32_t const middle = first + (last - first) / 2;
+          bool const is_lower = keys[middle] < key;
+          first = is_lower ? middle + 1 : first;
+          last = is_lower ? last : middle;
+        }
+      } else {
+        first = static_cast<std::int32_t>(i);
+      }
+      ordered[lower[0] + lower[1] + first - others] = key;
+    });
+    arrays_.reordered = arrays_.order;
+    arrays_.order = ordered;
+  }
+  /// Places a replica on the rank with this key. Returns its next key: `full` without free slots.
+  PLIMSOLL_HD std::uint64_t put(std::uint64_t replica, std::uint64_t rank,
+                                std::uint64_t full) const {
+    auto const r = static_cast<std::uint32_t>(id_of(rank));
+    free_range const slots = arrays_.free[r];
+    std::uint64_t const key = rank + weight_in(replica);
+    p_.map[slots.next] = static_cast<std::int32_t>(id_of(replica));
+    arrays_.free[r].next = slots.next + 1;
+    arrays_.carried[r] = light_load_of(key);
+    return slots.next + 1 == slots.end ? full : key;
   }
 
   /// Returns an expert that required anti-affinity leaves without a slot, or -1.
@@ -464,35 +560,28 @@ class packer {
     }
   }
 
-  /// Returns a lower bound for every packing of these replicas. Requires sorted keys and free slots
-  /// only.
+  /// Returns a lower bound for every packing of these replicas, which are listed. Requires free
+  /// slots only.
   PLIMSOLL_HD double lower_bound(index_t copies, load_bound& least) {
-    index_t const n = p_.at.experts;
     index_t const ranks = p_.at.ranks;
-    if (n == 0) {
+    if (copies == 0) {
       return 0;
     }
-    fixed_load const total =
-        team_.sum(n, [this](index_t i) { return heavy_load_of(arrays_.keys[i]) * copies_of(i); });
-    // Pigeonhole: two of the `open_ + 1` heaviest replicas share a rank.
-    fixed_load heaviest = heavy_load_of(arrays_.keys[0]);
-    PLIMSOLL_NO_UNROLL
-    for (index_t i = 0, before = 0; i < n && before <= open_; ++i) {
-      auto const after = before + static_cast<index_t>(copies_of(i));
-      if (open_ < after) {
-        fixed_load const weight = heavy_load_of(arrays_.keys[i]);
-        heaviest = maximum{}(
-            heaviest, weight + (before < open_ ? weight : heavy_load_of(arrays_.keys[i - 1])));
-      }
-      before = after;
+    fixed_load const total = team_.sum(copies, [this](index_t i) { return weight_at(i); });
+    fixed_load heaviest = weight_at(0);
+    if (copies > open_) {  // two of the `open_ + 1` heaviest replicas share a rank
+      heaviest = maximum{}(heaviest, weight_at(open_ - 1) + weight_at(open_));
     }
     if (copies == slots_) {
       // No slot stays free: the heaviest replica shares its rank with at least `fewest - 1` others,
       // and the rank with the most slots holds `most` replicas.
-      index_t const most = team_.max(ranks, [this](index_t r) { return free_slots(r); });
-      index_t const fewest = team_.min(
+      std::int32_t const most = team_.max(ranks, [this](index_t r) { return free_slots(r); });
+      std::int32_t const fewest = team_.min(
           ranks, [=, this](index_t r) { return free_slots(r) == 0 ? most : free_slots(r); });
-      heaviest = maximum{}(heaviest, heavy_load_of(arrays_.keys[0]) + lightest(fewest - 1));
+      auto const lightest = [=, this](index_t count) {
+        return team_.sum(count, [=, this](index_t i) { return weight_at(copies - 1 - i); });
+      };
+      heaviest = maximum{}(heaviest, weight_at(0) + lightest(fewest - 1));
       heaviest = maximum{}(heaviest, lightest(most));
     }
     if (p_.where.speeds.data == nullptr) {
@@ -512,32 +601,27 @@ class packer {
   }
 
   /// Number of slots of a rank that are still free.
-  PLIMSOLL_HD index_t free_slots(index_t rank) const {
+  PLIMSOLL_HD std::int32_t free_slots(index_t rank) const {
     return arrays_.free[rank].end - arrays_.free[rank].next;
-  }
-  /// The weight in a key of `heavier_first`, to be added to a key of `lighter_first`.
-  PLIMSOLL_HD static std::uint64_t weight_in(std::uint64_t key) {
-    return lighter_first(heavy_load_of(key), 0);
   }
   /// The expert of the i-th key.
   PLIMSOLL_HD index_t expert_at(index_t i) const {
     return p_.where.expert_of(p_.at, id_of(arrays_.keys[i]));
   }
-  PLIMSOLL_HD fixed_load copies_of(index_t i) const {
-    std::int32_t const copies = in_order()[i].copies;
-    return static_cast<fixed_load>(copies < 0 ? -copies : copies);
+  PLIMSOLL_HD std::int32_t copies_at(index_t i) const { return p_.copies[expert_at(i)]; }
+  /// The i-th expert as one of `replicas`.
+  PLIMSOLL_HD std::uint64_t replica_at(index_t i) const {
+    return lighter_first(heavy_load_of(arrays_.keys[i]), expert_at(i));
   }
-  /// Sum of the `count` lightest replicas.
-  PLIMSOLL_HD fixed_load lightest(index_t count) const {
-    fixed_load sum = 0;
-    auto left = static_cast<fixed_load>(count);
-    PLIMSOLL_NO_UNROLL
-    for (index_t i = p_.at.experts; i-- > 0 && left > 0;) {
-      fixed_load const copies = minimum{}(copies_of(i), left);
-      sum += copies * heavy_load_of(arrays_.keys[i]);
-      left -= copies;
-    }
-    return sum;
+  /// True if the experts of the i-th and the next key have the same weight.
+  PLIMSOLL_HD bool is_tied(index_t i) const {
+    return heavy_load_of(arrays_.keys[i]) == heavy_load_of(arrays_.keys[i + 1]);
+  }
+  /// The weight of the i-th replica.
+  PLIMSOLL_HD fixed_load weight_at(index_t i) const { return light_load_of(arrays_.replicas[i]); }
+  /// The weight in a key of `lighter_first`, to be added to another.
+  PLIMSOLL_HD static std::uint64_t weight_in(std::uint64_t key) {
+    return lighter_first(light_load_of(key), 0);
   }
 
   Team& team_;
