@@ -28,24 +28,28 @@ PLIMSOLL_HD inline certificate certify(double peak, double bound, std::int64_t w
 }
 
 /// Refuses replica counts below 1 or above the limit, and more replicas in a cell than it has
-/// slots.
+/// slots. `slots`: those of the layer.
 template <class Team>
 PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t const> copies,
-                                         topology const& where, index_t layer) {
-  index_t const experts = copies.extent(0);
-  index_t const unusable = team.min(
-      experts, [=](index_t e) { return copies[e] >= 1 && copies[e] <= rank_limit ? experts : e; });
+                                         topology const& where, index_t layer,
+                                         slot_table const& slots) {
+  auto const experts = static_cast<std::int32_t>(copies.extent(0));
+  index_t const unusable = team.min(experts, [=](index_t e) {
+    return copies[e] >= 1 && copies[e] <= rank_limit ? experts : static_cast<std::int32_t>(e);
+  });
   if (unusable < experts) {
     return refusal(fault_kind::copies, unusable, copies[unusable]);
   }
+  // Sums of 32 bits take fewer instructions.
+  static_assert(expert_limit * rank_limit <= highest<std::int32_t>);
   for (index_t position = 0; position < where.cells(); ++position) {
     cell const at = where.cell_at(layer, position, experts);
-    index_t const total = team.sum(at.experts, [&where, at, copies](index_t i) {
-      return index_t{copies[where.expert_of(at, i)]};
+    index_t const total = team.sum(
+        at.experts, [&where, at, copies](index_t i) { return copies[where.expert_of(at, i)]; });
+    index_t const room = team.sum(at.ranks, [at, slots](index_t r) {
+      return slots.end[at.first_rank + r] - slots.begin[at.first_rank + r];
     });
-    index_t const slots = team.sum(
-        at.ranks, [&where, at](index_t r) { return where.slots_of(at.layer, at.first_rank + r); });
-    if (total > slots) {
+    if (total > room) {
       return refusal(fault_kind::copies_total, where.cells() == 1 ? index_t{-1} : position, total);
     }
   }
@@ -101,8 +105,13 @@ struct placement_body {
     if (!outcome.refused) {
       outcome = where.refuse(team, layer, experts, found);
     }
+    slot_table const slots{slot_begin, slot_end};
     if (!outcome.refused) {
-      outcome = refuse_copies(team, copies, where, layer);
+      team.for_each(where.ranks(), [=, this](index_t r) {
+        slot_begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
+        slot_end[r] = static_cast<std::int32_t>(where.end(layer, r));
+      });
+      outcome = refuse_copies(team, copies, where, layer, slots);
     }
     if (outcome.refused) {
       team.single([=] { *report = outcome; });
@@ -117,16 +126,12 @@ struct placement_body {
       }
       equalize_loads(team, experts, load);
     }
-    team.for_each(where.ranks(), [=, this](index_t r) {
-      slot_begin[r] = static_cast<std::int32_t>(where.begin(layer, r));
-      slot_end[r] = static_cast<std::int32_t>(where.end(layer, r));
-    });
 
     auto const map = row_of(physical_to_logical, layer);
     packing_problem problem{.load = load,
                             .copies = copies,
                             .where = where,
-                            .slots = {slot_begin, slot_end},
+                            .slots = slots,
                             .at = {},
                             .rule = rule,
                             .map = map,

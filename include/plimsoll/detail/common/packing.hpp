@@ -261,9 +261,9 @@ class packer {
     open_ = team_.sum(ranks, [this](index_t r) { return free_slots(r) > 0 ? 1 : 0; });
     slots_ = team_.sum(ranks, [this](index_t r) { return free_slots(r); });
     packing_result result;
-    result.placed =
-        team_.sum(n, [this](index_t i) { return p_.copies[p_.where.expert_of(p_.at, i)]; });
-    if (plain && result.placed == slots_ && open_ == slots_) {
+    auto const copies = [this](index_t i) { return p_.copies[p_.where.expert_of(p_.at, i)]; };
+    if (plain && open_ == slots_ && team_.sum(n, copies) == slots_) {
+      result.placed = slots_;
       fixed_load const heaviest =
           team_.max(n, [this](index_t i) { return heavy_load_of(arrays_.keys[i]); });
       result.least.heaviest = n == 0 ? 0 : heaviest;
@@ -273,10 +273,11 @@ class packer {
     }
     team_.sort(arrays_.keys, n, arrays_.sort_storage);
     result.keeps_order = true;
-    list_replicas();
-    double const bound = lower_bound(result.placed, result.least);
+    std::int32_t const replicas = list_replicas();
+    result.placed = replicas;
+    double const bound = lower_bound(replicas, result.least);
     if (plain) {
-      place_lightest_first(static_cast<std::int32_t>(result.placed));
+      place_lightest_first(replicas);
     } else {
       result.unplaced = place_by_cost();
     }
@@ -294,34 +295,35 @@ class packer {
  private:
   /// Lists the replicas in the order in which they are placed: by falling weight, and among experts
   /// of equal weight all first copies before all second copies, and so on. Requires sorted keys.
-  PLIMSOLL_HD void list_replicas() {
+  /// Returns the number of replicas.
+  PLIMSOLL_HD std::int32_t list_replicas() {
     index_t const n = p_.at.experts;
-    auto* const first = reinterpret_cast<std::int32_t*>(arrays_.sort_storage);
-    team_.exclusive_scan(
-        n, [this](index_t i) { return copies_at(i); }, first);
-    auto const takes_turns = [=, this](index_t i, std::int32_t copies) {
-      return copies > 1 && ((i > 0 && is_tied(i - 1)) || (i + 1 < n && is_tied(i)));
+    std::int32_t* const first = first_replica();
+    std::int32_t const replicas = team_.exclusive_scan(
+        n, [this](index_t i) { return p_.copies[expert_at(i)]; }, first);
+    team_.store(first + n, replicas);
+    auto const takes_turns = [=, this](index_t i) {
+      return copies_at(i) > 1 && ((i > 0 && is_tied(i - 1)) || (i + 1 < n && is_tied(i)));
     };
-    bool const has_turns = team_.any(n, [=, this](index_t i) {
-      std::uint64_t* const of = arrays_.replicas + first[i];
+    bool const any_turns = team_.any(n, [=, this](index_t i) {
       std::uint64_t const replica = replica_at(i);
-      std::int32_t const copies = copies_at(i);
       PLIMSOLL_NO_UNROLL
-      for (std::int32_t k = 0; k < copies; ++k) {
-        of[k] = replica;
+      for (std::int32_t k = first[i]; k < first[i + 1]; ++k) {
+        arrays_.replicas[k] = replica;
       }
-      return takes_turns(i, copies);
+      return takes_turns(i);
     });
-    for (index_t i = has_turns ? 0 : n; i < n;) {
-      i = team_.find(i, n, [=, this](index_t k) { return takes_turns(k, copies_at(k)); });
+    for (index_t i = any_turns ? 0 : n; i < n;) {
+      i = team_.find(i, n, takes_turns);
       if (i < n) {
-        i = team_.broadcast([=, this] { return list_in_turns(i, first); });
+        i = team_.broadcast([=, this] { return list_in_turns(i); });
       }
     }
+    return replicas;
   }
   /// Lists the copies of the experts that have the weight of the i-th. Returns the position after
   /// these experts.
-  PLIMSOLL_HD index_t list_in_turns(index_t i, std::int32_t const* first) const {
+  PLIMSOLL_HD index_t list_in_turns(index_t i) const {
     index_t begin = i;
     while (begin > 0 && is_tied(begin - 1)) {
       --begin;
@@ -330,7 +332,7 @@ class packer {
     while (end < p_.at.experts && is_tied(end - 1)) {
       ++end;
     }
-    std::uint64_t* next = arrays_.replicas + first[begin];
+    std::uint64_t* next = arrays_.replicas + first_replica()[begin];
     index_t left = end - begin;  // experts with copies to list
     for (std::int32_t round = 0; left > 0; ++round) {
       bool const is_last = left == 1;
@@ -608,7 +610,13 @@ class packer {
   PLIMSOLL_HD index_t expert_at(index_t i) const {
     return p_.where.expert_of(p_.at, id_of(arrays_.keys[i]));
   }
-  PLIMSOLL_HD std::int32_t copies_at(index_t i) const { return p_.copies[expert_at(i)]; }
+  /// The first replica of each key's expert and, after these, the number of replicas.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t* first_replica() const {
+    return reinterpret_cast<std::int32_t*>(arrays_.sort_storage);
+  }
+  PLIMSOLL_HD std::int32_t copies_at(index_t i) const {
+    return first_replica()[i + 1] - first_replica()[i];
+  }
   /// The i-th expert as one of `replicas`.
   PLIMSOLL_HD std::uint64_t replica_at(index_t i) const {
     return lighter_first(heavy_load_of(arrays_.keys[i]), expert_at(i));
