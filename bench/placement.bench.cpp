@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "team_forms.hpp"
+// The primitives come after the overloads of `launch`.
 #include <benchmark/benchmark.h>
 #include <plimsoll/placement.hpp>
 #include <plimsoll/replication.hpp>
@@ -11,24 +13,30 @@
 namespace plimsoll_bench { namespace {
 
 // Places one layer with one copy of each expert and no spare slot. Arguments: experts, ranks.
-void place(benchmark::State& state) {
+template <class Policy>
+void place(benchmark::State& state, Policy const& policy) {
   index_t const experts = state.range(0);
   auto loads = lognormal_loads(1, experts);
   std::vector<std::int32_t> counts(loads.size(), 1);
   std::vector<std::int32_t> map(loads.size());
   for (auto _ : state) {
     auto certificates =
-        plimsoll::place(plimsoll::seq, matrix(loads, 1, experts), matrix(counts, 1, experts),
+        plimsoll::place(policy, matrix(loads, 1, experts), matrix(counts, 1, experts),
                         {.on = {.ranks = state.range(1)}}, matrix(map, 1, experts));
     benchmark::DoNotOptimize(certificates.data());
   }
 }
-BENCHMARK(place)
-    ->Name("placement/place")
-    ->ArgNames({"experts", "ranks"})
-    ->Args({64, 8})
-    ->Args({256, 64})
-    ->Args({4096, 64});
+// The team form places on many ranks at a time, however many there are.
+int const place_forms = register_forms(
+    "placement/place", [](auto& state, auto const& policy) { place(state, policy); },
+    [](auto* both) {
+      both->ArgNames({"experts", "ranks"})
+          ->Args({64, 8})
+          ->Args({256, 32})
+          ->Args({256, 64})
+          ->Args({4096, 64})
+          ->Args({4096, 1024});
+    });
 
 // DeepSeek-V3's layer: 256 experts, 320 slots on 64 ranks of 8 nodes.
 constexpr index_t experts = 256;

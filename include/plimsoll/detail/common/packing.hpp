@@ -351,12 +351,11 @@ class packer {
   }
 
   PLIMSOLL_HD void place_lightest_first(std::int32_t replicas) {
-    std::int32_t next = 0;
-    if constexpr (!Team::is_serial) {
-      next = place_together(replicas);
-      if (next == replicas) {
-        return;
-      }
+    // One thread takes longer to sort the keys of more ranks than to keep them in a heap.
+    constexpr index_t most = Team::is_serial ? 32 : rank_limit;
+    std::int32_t next = p_.at.ranks <= most ? place_together(replicas) : 0;
+    if (next == replicas) {
+      return;
     }
     auto lightest = team_.queue(arrays_.order, p_.at.ranks);
     for (; next < replicas; ++next) {
