@@ -111,8 +111,6 @@ class merge_sort {
   TempStorage& storage_;
 };
 
-template <class Key, int Items, int>
-using WarpMergeSort = merge_sort<Key, 32, Items, warp_barrier, lane_in_warp>;
 template <class Key, int Threads, int Items>
 using BlockMergeSort = merge_sort<Key, Threads, Items, block_barrier, thread_in_block>;
 

@@ -17,7 +17,6 @@
 #include <cub/block/block_merge_sort.cuh>
 #include <cub/block/block_radix_rank.cuh>
 #include <cub/block/block_scan.cuh>
-#include <cub/warp/warp_merge_sort.cuh>
 #include <cub/warp/warp_reduce.cuh>
 #include <cub/warp/warp_scan.cuh>
 #include <cuda/functional>
@@ -308,7 +307,60 @@ __device__ inline T block_exclusive_scan(T value, T& total, block_exchange<Threa
 
 // --- sorting -------------------------------------------------------------------------------------
 
-/// CUB's sort of one tile, and the barrier of its team.
+/// Sorts the keys of one thread by Batcher's odd-even merge sort, whose comparisons do not depend on
+/// the keys. Recursive, so that all indices are constants and the keys stay in registers.
+template <class Compare, int Run = 1, int Step = 1, class Key, int Each>
+__device__ inline void sort_in_registers(Key (&keys)[Each]) {
+#pragma unroll
+  for (int i = Step % Run; i < Each - Step; ++i) {
+    bool const is_compared =
+        (i - Step % Run) / Step % 2 == 0 && i / (2 * Run) == (i + Step) / (2 * Run);
+    if (is_compared) {
+      Key const first = keys[i];
+      Key const second = keys[i + Step];
+      bool const is_sorted = Compare{}(first, second);
+      keys[i] = is_sorted ? first : second;
+      keys[i + Step] = is_sorted ? second : first;
+    }
+  }
+  if constexpr (Step > 1) {
+    sort_in_registers<Compare, Run, Step / 2>(keys);
+  } else if constexpr (2 * Run < Each) {
+    sort_in_registers<Compare, 2 * Run, 2 * Run>(keys);
+  }
+}
+
+/// Sorts the keys of all lanes in ascending order, lane by lane. A bitonic sort whose elements are
+/// the keys of a lane: CUB merges in memory, where every key waits for the one before.
+template <class Key, int Each>
+__device__ inline void warp_sort(Key (&keys)[Each], int lane) {
+  auto const exchange = [&](int partner, bool reverses, bool keeps_lower) {
+    Key others[Each];
+#pragma unroll
+    for (int i = 0; i < Each; ++i) {
+      others[i] = shuffle_xor(reverses ? keys[Each - 1 - i] : keys[i], partner);
+    }
+#pragma unroll
+    for (int i = 0; i < Each; ++i) {
+      keys[i] = (others[i] < keys[i]) == keeps_lower ? others[i] : keys[i];
+    }
+  };
+#pragma unroll 1
+  for (int run = 1;; run *= 2) {
+    sort_in_registers<less>(keys);
+    if (run == warp_size) {
+      break;
+    }
+    // Runs of `run` lanes are sorted; two become one.
+    exchange(2 * run - 1, true, (lane & run) == 0);
+#pragma unroll 1
+    for (int width = run / 2; width > 0; width /= 2) {
+      exchange(width, false, (lane & width) == 0);
+    }
+  }
+}
+
+/// The sort of one tile, and the barrier of its team.
 template <class DeviceTeam, class Key>
 struct tile_sort;
 
@@ -316,28 +368,36 @@ template <class Key>
 struct tile_sort<warp, Key> {
   static constexpr int threads = warp_size;
   static constexpr int keys_each = static_cast<int>(sort_tile<warp>) / threads;
-  using collective = collectives::WarpMergeSort<Key, keys_each, warp_size>;
+
   __device__ static void barrier() { __syncwarp(); }
+  __device__ static void sort(Key (&keys)[keys_each], std::byte*, int lane) {
+    barrier();  // all keys of the tile are read
+    warp_sort(keys, lane);
+  }
 };
 
 template <int Threads, class Key>
 struct tile_sort<block<Threads>, Key> {
   static constexpr int threads = Threads;
   static constexpr int keys_each = static_cast<int>(sort_tile<block<Threads>>) / threads;
-  using collective = collectives::BlockMergeSort<Key, Threads, keys_each>;
+
   __device__ static void barrier() { __syncthreads(); }
+  __device__ static void sort(Key (&keys)[keys_each], std::byte* storage, int) {
+    using collective = collectives::BlockMergeSort<Key, Threads, keys_each>;
+    using temp_storage = typename collective::TempStorage;
+    static_assert(index_t{sizeof(temp_storage)} <= sort_bytes<block<Threads>, Key>(1) &&
+                  alignof(temp_storage) <= 16);
+    collective(*reinterpret_cast<temp_storage*>(storage)).Sort(keys, less{});
+  }
 };
 
 /// Sorts unique keys in ascending order. `storage` has `sort_bytes<DeviceTeam, Key>(n)` bytes, for
-/// CUB's sort of one tile, or for a second array of keys. Inside a kernel, CUB sorts at most one
+/// the sort of one tile, or for a second array of keys. Inside a kernel, CUB sorts at most one
 /// tile; the merge of sorted tiles is ours. Merged, the index of a key is its index in its own run
 /// plus the number of smaller keys in the other run.
 template <class DeviceTeam, class Key>
 __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) {
   using tile = tile_sort<DeviceTeam, Key>;
-  using temp_storage = typename tile::collective::TempStorage;
-  static_assert(index_t{sizeof(temp_storage)} <= sort_bytes<DeviceTeam, Key>(1) &&
-                alignof(temp_storage) <= 16);
   constexpr index_t size = sort_tile<DeviceTeam>;
   constexpr Key last = static_cast<Key>(~Key{0});
 #pragma unroll 1
@@ -351,7 +411,7 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
       int const position = i * tile::threads + thread;  // coalesced; the order is free
       mine[i] = position < valid ? keys[first + position] : last;
     }
-    typename tile::collective(*reinterpret_cast<temp_storage*>(storage)).Sort(mine, less{});
+    tile::sort(mine, storage, thread);
 #pragma unroll
     for (int i = 0; i < tile::keys_each; ++i) {
       int const position = thread * tile::keys_each + i;

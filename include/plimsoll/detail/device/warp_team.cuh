@@ -143,7 +143,7 @@ class held_keys {
     for (int i = 0; i < Each; ++i) {
       keys_[i] = key_at(i);
     }
-    sort();
+    sort_in_registers<greater>(keys_);
   }
   [[nodiscard]] __device__ std::uint64_t largest() const { return keys_[0]; }
   /// Removes the largest key if it is `top`.
@@ -158,29 +158,6 @@ class held_keys {
   }
 
  private:
-  /// Batcher's odd-even merge sort, whose comparisons do not depend on the keys. Recursive, so that
-  /// all indices are constants and the keys stay in registers.
-  template <int Run = 1, int Step = 1>
-  __device__ void sort() {
-#pragma unroll
-    for (int i = Step % Run; i < Each - Step; ++i) {
-      bool const is_compared =
-          (i - Step % Run) / Step % 2 == 0 && i / (2 * Run) == (i + Step) / (2 * Run);
-      if (is_compared) {
-        std::uint64_t const first = keys_[i];
-        std::uint64_t const second = keys_[i + Step];
-        bool const is_less = first < second;
-        keys_[i] = is_less ? second : first;
-        keys_[i + Step] = is_less ? first : second;
-      }
-    }
-    if constexpr (Step > 1) {
-      sort<Run, Step / 2>();
-    } else if constexpr (2 * Run < Each) {
-      sort<2 * Run, 2 * Run>();
-    }
-  }
-
   std::uint64_t keys_[Each];
 };
 
