@@ -28,11 +28,11 @@ PLIMSOLL_HD inline certificate certify(double peak, double bound, std::int64_t w
 }
 
 /// Refuses replica counts below 1 or above the limit, and more replicas in a cell than it has
-/// slots. `slots`: those of the layer.
+/// slots. `of`: the slots of the layer's ranks.
 template <class Team>
 PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t const> copies,
                                          topology const& where, index_t layer,
-                                         slot_table const& slots) {
+                                         slot_table const& of) {
   auto const experts = static_cast<std::int32_t>(copies.extent(0));
   index_t const unusable = team.min(experts, [=](index_t e) {
     return copies[e] >= 1 && copies[e] <= rank_limit ? experts : static_cast<std::int32_t>(e);
@@ -46,10 +46,10 @@ PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t con
     cell const at = where.cell_at(layer, position, experts);
     index_t const total = team.sum(
         at.experts, [&where, at, copies](index_t i) { return copies[where.expert_of(at, i)]; });
-    index_t const room = team.sum(at.ranks, [at, slots](index_t r) {
-      return slots.end[at.first_rank + r] - slots.begin[at.first_rank + r];
+    index_t const slots = team.sum(at.ranks, [at, of](index_t r) {
+      return of.end[at.first_rank + r] - of.begin[at.first_rank + r];
     });
-    if (total > room) {
+    if (total > slots) {
       return refusal(fault_kind::copies_total, where.cells() == 1 ? index_t{-1} : position, total);
     }
   }
