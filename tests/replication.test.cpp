@@ -2,6 +2,8 @@
 // Tests of replication under the host's policies; every team, shapes, temporaries.
 #include "replication.cases.hpp"
 
+#include <plimsoll/random.hpp>
+
 #include "support/random_placement.hpp"
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
@@ -146,6 +148,31 @@ TEST_CASE("replication: shapes are checked") {
       plimsoll::replicate(plimsoll::seq, plimsoll::matrix_ref<float>(loads.data(), 2, 0), 5, {},
                           plimsoll::matrix_ref<std::int32_t>(counts.data(), 2, 0)),
       "replicate: loads: expected 1 to 65535 experts, got 0", plimsoll::invalid_input);
+}
+
+TEST_CASE("replication: a threshold counts copies as a division does") {
+  using plimsoll::detail::limited_expert;
+  using plimsoll::detail::share_threshold;
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < 100000; ++i) {
+    auto const draw = [i](std::uint64_t which, double most) {
+      return static_cast<std::uint64_t>(most * plimsoll::random::uniform(3, which, i));
+    };
+    // Powers of two of every size, times 1 to 2.
+    double const scale = static_cast<double>(std::uint64_t{1} << 17 << draw(0, 31));
+    std::uint64_t const share = static_cast<std::uint64_t>(scale) + draw(1, scale);
+    std::uint64_t const most = std::uint64_t{1} << 47;
+    std::uint64_t const multiple = share * draw(2, static_cast<double>(most / share) + 1);
+    for (std::uint64_t const load : {multiple, multiple + 1, multiple + share - 1}) {
+      if (load <= most) {
+        limited_expert const expert{static_cast<double>(load), 0, 1, 0xffff};
+        std::uint64_t const expected = std::min<std::uint64_t>(load / share + 1, 0xffff);
+        share_threshold const threshold(static_cast<double>(share));
+        wrong += static_cast<std::uint64_t>(threshold.copies(expert)) != expected ? 1 : 0;
+      }
+    }
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("replication: temporaries come from the policy and go back, also when it throws") {

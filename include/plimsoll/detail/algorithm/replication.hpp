@@ -25,8 +25,9 @@ struct copy_limits {
   std::int32_t uniform;
   vector_ref<std::int32_t const> each;  ///< empty: uniform
 
+  PLIMSOLL_HD bool is_uniform() const { return each.data == nullptr; }
   PLIMSOLL_HD std::int32_t operator()(index_t expert) const {
-    return each.data == nullptr ? uniform : each[expert];
+    return is_uniform() ? uniform : each[expert];
   }
 };
 
@@ -86,10 +87,39 @@ struct sharing_limit {
   }
 };
 
-/// An expert of a cell, and the most copies that it may have.
-struct alignas(8) limited_expert {
+/// An expert of a cell: its load in fixed point, and the fewest and most copies that it may have.
+/// An expert never gets 2^15 copies or more, since the others have at least one each.
+struct alignas(16) limited_expert {
+  double load;
   std::int32_t expert;
-  std::int32_t most;
+  std::uint16_t least;
+  std::uint16_t most;
+};
+
+/// Counts the copies that experts have once each has got copies until its share is below a
+/// threshold.
+class share_threshold {
+ public:
+  /// Keeps counts below 2^31, for loads below 2^48.
+  static constexpr double smallest = 0x1p17;
+
+  /// No share is above the threshold.
+  share_threshold() = default;
+  /// `share`: an integer of at least `smallest`.
+  PLIMSOLL_HD explicit share_threshold(double share) : per_load_(divide(1 + 0x1p-51, share)) {}
+
+  [[nodiscard]] PLIMSOLL_HD double reciprocal() const { return per_load_; }
+  /// Rounds load / share down exactly, by one product: `per_load_` is above 1 / share by a fraction
+  /// of 2^-52 to 2^-50. So the product reaches an integer c if load >= c * share. For the next
+  /// integer c, load is at most c * share - 1, and c * share is below 2^49 or above twice the load,
+  /// so the product stays below c by more than its rounding.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t copies(limited_expert const& of) const {
+    auto const copies = static_cast<std::int32_t>(multiply(of.load, per_load_)) + 1;
+    return maximum{}(std::int32_t{of.least}, minimum{}(copies, std::int32_t{of.most}));
+  }
+
+ private:
+  double per_load_ = 0;
 };
 
 /// The working memory of `replication_body`.
@@ -100,7 +130,7 @@ struct replication_arrays {
 
   fixed_load* load = memory.take(experts);
   std::uint64_t* keys = memory.take(experts);
-  limited_expert* in_cell = memory.take(experts);  ///< looked up once, for one copy after another
+  limited_expert* in_cell = memory.take(experts);
   std::int32_t* copies = memory.take(experts);
   std::int32_t* slack = memory.take_if(is_apart, experts + 1);  ///< with required anti-affinity
 };
@@ -145,7 +175,9 @@ struct replication_body {
       if (scale.is_zero) {
         equalize_loads(team, experts, load);
       }
-      team.for_each(experts, [=, this](index_t e) { copies[e] = rule.required ? 1 : least(e); });
+      if (rule.required) {
+        team.for_each(experts, [=](index_t e) { copies[e] = 1; });
+      }
       packing_counts all;
       for (index_t position = 0; position < cells() && !outcome.refused; ++position) {
         outcome = replicate(team, cell_at(layer, position), arrays, all);
@@ -178,9 +210,14 @@ struct replication_body {
   }
   template <class Team>
   PLIMSOLL_HD index_t slots_of(Team& team, cell const& at) const {
-    return where.ranks() == 0 ? slots : team.sum(at.ranks, [this, &at](index_t r) {
-      return where.slots_of(at.layer, at.first_rank + r);
-    });
+    if (where.ranks() == 0) {
+      return slots;
+    }
+    if (where.active.data == nullptr) {
+      return where.begin(at.layer, at.first_rank + at.ranks) - where.begin(at.layer, at.first_rank);
+    }
+    return team.sum(at.ranks,
+                    [this, &at](index_t r) { return where.slots_of(at.layer, at.first_rank + r); });
   }
 
   /// Chooses the copies of one cell's experts.
@@ -196,7 +233,9 @@ struct replication_body {
     index_t const cell_slots = slots_of(team, at);
     index_t const node = cells() == 1 ? index_t{-1} : where.node_of(at.first_rank);
     auto const total = [&](copy_limits const& limit) {
-      return team.sum(n, [&](index_t i) { return index_t{limit(where.expert_of(at, i))}; });
+      return limit.is_uniform()
+                 ? n * limit.uniform
+                 : team.sum(n, [&](index_t i) { return index_t{limit(where.expert_of(at, i))}; });
     };
     index_t const fewest = total(least);
     if (fewest > cell_slots) {
@@ -210,15 +249,26 @@ struct replication_body {
       // Slots of a node without experts stay free.
       return refusal(fault_kind::caps, node, greatest);
     }
-    team.for_each(n, [=, this, &at](index_t i) {
+    fixed_load const whole = team.sum(n, [=, this, &at](index_t i) {
       index_t const e = where.expert_of(at, i);
-      in_cell[i] = {static_cast<std::int32_t>(e), most(e)};
-      keys[i] = heavier_first(share(load[e], copies[e]), i);
+      in_cell[i] = {static_cast<double>(load[e]), static_cast<std::int32_t>(e),
+                    static_cast<std::uint16_t>(rule.required ? copies[e] : least(e)),
+                    static_cast<std::uint16_t>(minimum{}(most(e), std::int32_t{0xffff}))};
+      return load[e];
+    });
+    auto held = static_cast<std::int32_t>(fewest);
+    share_threshold threshold;
+    if (!rule.required && whole > 0) {
+      threshold = find_threshold(team, in_cell, n, static_cast<double>(whole), cell_slots, held);
+    }
+    team.for_each(n, [=](index_t i) {
+      limited_expert const of = in_cell[i];
+      std::int32_t const count = threshold.copies(of);
+      copies[of.expert] = count;
+      keys[i] = heavier_first(share(static_cast<fixed_load>(of.load), count), i);
     });
     auto heaviest = team.queue(keys, n);
-    auto const extra = static_cast<std::int32_t>(cell_slots - fewest);
-    std::int32_t given = 0;
-    while (given < extra && !heaviest.empty()) {
+    while (held < cell_slots && !heaviest.empty()) {
       std::uint64_t const key = heaviest.top();
       auto const i = static_cast<std::uint32_t>(id_of(key));
       limited_expert const of = in_cell[i];
@@ -231,14 +281,70 @@ struct replication_body {
         continue;
       }
       team.single([=] { *count = more; });
-      heaviest.replace_top(heavier_first(share(load[of.expert], more), i));
-      ++given;
+      heaviest.replace_top(heavier_first(share(static_cast<fixed_load>(of.load), more), i));
+      ++held;
     }
     if (!heaviest.empty()) {
       all.peak = maximum{}(all.peak, heavy_load_of(heaviest.top()));
     }
-    all.given += given;
+    all.given += held - fewest;
     return problem_report{};
+  }
+
+  /// Finds a threshold at which the experts of a cell together have at most `cell_slots` copies,
+  /// and few less. Updates `held`, the number of their copies.
+  ///
+  /// Each copy goes to the expert with the largest share, whose share does not grow. So copies for
+  /// shares of at least the threshold come before all others, and if the slots are enough for them,
+  /// the order among them changes nothing: they can be given at once.
+  ///
+  /// The number of copies is a nearly linear function of the threshold's reciprocal. The Illinois
+  /// method, a bracketed secant method, searches for one copy less than `cell_slots`.
+  template <class Team>
+  PLIMSOLL_HD static share_threshold find_threshold(Team& team, limited_expert const* in_cell,
+                                                    index_t n, double whole, index_t cell_slots,
+                                                    std::int32_t& held) {
+    // About as many are given one by one in the time of a round, and one is always missing.
+    index_t const few = Team::is_serial ? n / 8 + 1 : 4;
+    auto const aim = static_cast<std::int32_t>(cell_slots) - 1;
+    share_threshold result;
+    double low = 0;
+    double high = divide(1.5 * aim, whole);  // unless maxima bind, with over 1.5 * aim copies
+    double missing = aim - held;             // at `low`
+    double excess = 0.5 * aim;               // at `high`
+    int last = 0;
+    PLIMSOLL_NO_UNROLL
+    for (int rounds = 8; rounds > 0 && cell_slots - held > few; --rounds) {
+      double const share =
+          divide(missing + excess, mul_then_add(low, excess, multiply(high, missing)));
+      share_threshold const next(maximum{}(static_cast<double>(static_cast<std::int64_t>(share)),
+                                           share_threshold::smallest));
+      // Four experts at a time, whose loads a GPU then waits for together.
+      auto const experts = static_cast<std::uint32_t>(n);
+      std::uint32_t const quarter = (experts + 3) / 4;
+      std::int32_t const copies = team.sum(quarter, [=](index_t i) {
+        std::int32_t sum = 0;
+        for (std::uint32_t k = 0; k < 4; ++k) {
+          std::uint32_t const j = static_cast<std::uint32_t>(i) + k * quarter;
+          sum += j < experts ? next.copies(in_cell[j]) : 0;
+        }
+        return sum;
+      });
+      if (copies <= cell_slots) {
+        result = next;
+        held = copies;
+        low = next.reciprocal();
+        missing = aim - copies;
+        excess = last < 0 ? 0.5 * excess : excess;
+        last = -1;
+      } else {
+        high = next.reciprocal();
+        excess = copies - aim;
+        missing = last > 0 ? 0.5 * missing : missing;
+        last = 1;
+      }
+    }
+    return result;
   }
 
   /// True if the counts are proven optimal for the loads as given. To relieve the heaviest expert,
@@ -250,20 +356,24 @@ struct replication_body {
   PLIMSOLL_HD bool is_best(Team& team, fixed_load const* load, std::int32_t const* copies,
                            fixed_load peak, fixed_load error) const {
     index_t const experts = loads.extent(1);
-    // The part of whole / parts above `peak`, capped at one unit. Experts of lighter cells count as
-    // one unit: a copy that they give up does not help the heaviest cell.
+    // How much `whole` exceeds parts * peak, at most one unit for each part. Experts of lighter
+    // cells count as the most: a copy that they give up does not help the heaviest cell.
     auto const beyond = [=](fixed_load whole, std::int32_t parts) {
       auto const n = static_cast<fixed_load>(parts);
-      fixed_load const more = whole < peak * n ? n : minimum{}(whole - peak * n, n);
-      return (more << 31) / n;
+      return whole < peak * n ? n : minimum{}(whole - peak * n, n);
     };
     fixed_load const largest = team.max(experts, [=](index_t e) {
-      return share(load[e], copies[e]) == peak ? beyond(load[e] + error, copies[e]) : fixed_load{0};
+      std::int32_t const n = copies[e];
+      bool const is_heaviest = load[e] >= peak * static_cast<fixed_load>(n);
+      return is_heaviest
+                 ? divide_floor(beyond(load[e] + error, n) << 31, static_cast<std::uint32_t>(n))
+                 : fixed_load{0};
     });
     return largest == 0 || !team.any(experts, [=, this](index_t e) {
       std::int32_t const fewer = copies[e] - 1;
-      // A result of 2^31, one unit or more above `peak`, is never below `largest`.
-      return copies[e] > least(e) && beyond(load[e], fewer) < largest;
+      // One unit or more above `peak` for each copy, 2^31, is never below `largest`.
+      return copies[e] > least(e) &&
+             beyond(load[e], fewer) << 31 < largest * static_cast<fixed_load>(fewer);
     });
   }
 
@@ -284,13 +394,15 @@ struct replication_body {
 
   template <class Team>
   PLIMSOLL_HD problem_report refuse_limits(Team& team, index_t experts) const {
+    index_t const checked =
+        least.is_uniform() && most.is_uniform() ? minimum{}(experts, index_t{1}) : experts;
     index_t const low =
-        team.min(experts, [=, this](index_t e) { return least(e) < 1 ? e : experts; });
+        team.min(checked, [=, this](index_t e) { return least(e) < 1 ? e : experts; });
     if (low < experts) {
       return refusal(fault_kind::floor, low, least(low));
     }
     index_t const crossed =
-        team.min(experts, [=, this](index_t e) { return most(e) < least(e) ? e : experts; });
+        team.min(checked, [=, this](index_t e) { return most(e) < least(e) ? e : experts; });
     if (crossed < experts) {
       return refusal(fault_kind::cap_below_floor, crossed, most(crossed));
     }
