@@ -48,7 +48,6 @@ TEST_CASE("token_drop: pairs are counted while top_k selects them, the same bits
                        {.k = k, .local_experts = {local.data(), 1, 2}},
                        {ids.data(), tokens, width},
                        {weights.data(), tokens, width},
-                       1,
                        {lists}};
   check_all_teams(body, body.problems(), ids, weights, columns, kept, counts, groups);
 

@@ -15,7 +15,7 @@ static_assert(!can_be_scores<double> && !can_be_scores<std::int32_t> &&
               !can_be_scores<std::uint16_t>);
 
 TEST_CASE("top_k: the same bits in every team") {
-  auto const check = [](top_k_case const& c, index_t tokens_per_problem = 1) {
+  auto const check = []<index_t TokensPerProblem = 1>(top_k_case const& c) {
     top_k_options how = c.how;
     if (!c.bias.empty()) {
       how.bias = {c.bias.data(), c.experts};
@@ -25,11 +25,12 @@ TEST_CASE("top_k: the same bits in every team") {
     }
     ints ids(at(c.tokens, c.width(), 0), -7);
     floats weights(ids.size(), -7);
-    plimsoll::detail::top_k_body<float> const body{{c.scores.data(), c.tokens, c.experts},
-                                                   how,
-                                                   {ids.data(), c.tokens, c.width()},
-                                                   {weights.data(), c.tokens, c.width()},
-                                                   tokens_per_problem};
+    using body_type = plimsoll::detail::top_k_body<float, plimsoll::detail::no_listener,
+                                                   std::int32_t, TokensPerProblem>;
+    body_type const body{{c.scores.data(), c.tokens, c.experts},
+                         how,
+                         {ids.data(), c.tokens, c.width()},
+                         {weights.data(), c.tokens, c.width()}};
     check_all_teams(body, body.problems(), ids, weights);
     check_top_k(c, {ids, weights});
   };
@@ -50,7 +51,7 @@ TEST_CASE("top_k: the same bits in every team") {
   check(c);
   c.bias.clear();
   c.how.best_of_group = 1;
-  check(c, 64);
+  check.operator()<64>(c);
 }
 
 TEST_CASE("top_k: releases its temporary memory") {

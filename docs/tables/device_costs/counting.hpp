@@ -190,7 +190,7 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
     return counted_queue<Key>(*this, keys, n);
   }
 
-  /// As a warp has them: a reduction for each key that is written, and for each column.
+  /// As a warp has them: a reduction for each key that `largest` writes or `few_largest` removes.
   static constexpr index_t most_largest = 256;
   static constexpr index_t most_few_largest = 512;
   template <class F>
@@ -215,13 +215,21 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
       column = std::max(column, plimsoll::detail::key_of(value_at(i)));
     }
     std::sort(columns.begin(), columns.end(), std::greater<>{});
-    auto const count = static_cast<std::size_t>(k);
-    bool const is_tied = columns[count - 1] == columns[count];
-    cost_.queue_steps += k;
-    if (!is_tied) {
-      largest(n, k, value_at, out);
+    auto const different = std::unique(columns.begin(), columns.end()) - columns.begin();
+    std::uint32_t const threshold = k <= different ? columns[static_cast<std::size_t>(k - 1)] : 0;
+    cost_.queue_steps += k <= 8 ? 8 : 16;
+    std::vector<std::uint64_t> reached;
+    for (index_t i = 0; i < n; ++i) {
+      if (std::uint32_t const key = plimsoll::detail::key_of(value_at(i)); key >= threshold) {
+        reached.push_back(plimsoll::detail::with_index(key, i));
+      }
     }
-    return !is_tied;
+    if (threshold <= plimsoll::detail::nan_key || reached.size() > 32) {
+      return false;
+    }
+    ++cost_.calls;
+    std::partial_sort_copy(reached.begin(), reached.end(), out, out + k, std::greater<>{});
+    return true;
   }
 
  private:

@@ -28,7 +28,8 @@
 ///                                     or keys of scores, with their indices (with_index), in
 ///                                     descending order
 ///     few_largest(n, k, f, out)       the same of up to most_few_largest in fewer steps, or false:
-///                                     k is above 8 (n > 256: 16), or scores are equal
+///                                     k is above 8 (n > 256: 16), or too many scores are equal or
+///                                     in the same lanes; out has few_largest_room elements
 ///     queue(keys, n)                  min-queue of unique keys: empty top replace_top update_top
 ///                                     pop
 ///
@@ -54,6 +55,9 @@ template <int Threads>
 struct block {
   static_assert(Threads == 128 || Threads == 256 || Threads == 512);
 };
+
+/// Elements of `out` that `few_largest` uses, one per lane of a warp.
+inline constexpr index_t few_largest_room = 32;
 
 /// Number of keys that a device team sorts in one collective. Longer arrays are sorted tile by
 /// tile, and the tiles are merged.

@@ -32,7 +32,7 @@ struct top_k_arrays {
   index_t groups;
   index_t k;
 
-  std::uint64_t* best = memory.take(k);
+  std::uint64_t* best = memory.take(maximum{}(k, few_largest_room));
   std::uint32_t* keys = memory.take(chunks_of(experts) * chunk);  ///< `[chunks * chunk]`
   std::uint32_t* highest = memory.take(chunks_of(experts));       ///< `[chunks]`
   std::uint64_t* queued = memory.take(experts);
@@ -47,8 +47,10 @@ struct top_k_arrays {
 };
 
 /// Body of `top_k`. `Listener` is called with token, column and id of every pair, in any order, so
-/// that later steps need not read the ids again.
-template <class Score, class Listener = no_listener, class Id = std::int32_t>
+/// that later steps need not read the ids again. A problem has more than one token on a host, where
+/// scratch memory for every token would be too much.
+template <class Score, class Listener = no_listener, class Id = std::int32_t,
+          index_t TokensPerProblem = 1>
 struct top_k_body {
   using device_team = warp;
   static constexpr bool is_streaming = true;
@@ -57,8 +59,6 @@ struct top_k_body {
   top_k_options options;
   matrix_ref<Id> ids;         ///< `[tokens, k + local experts]`
   matrix_ref<float> weights;  ///< the same
-  /// More than one on a host, where scratch memory for every token would be too much.
-  index_t tokens_per_problem = 1;
   Listener listener = {};
 
   static constexpr index_t chunk = top_k_arrays::chunk;
@@ -70,15 +70,19 @@ struct top_k_body {
     return bytes_taken_by<top_k_arrays>(experts(), options.groups, options.k);
   }
   [[nodiscard]] index_t problems() const {
-    return (scores.extent(0) + tokens_per_problem - 1) / tokens_per_problem;
+    return (scores.extent(0) + TokensPerProblem - 1) / TokensPerProblem;
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    index_t const first = problem * tokens_per_problem;
-    index_t const last = minimum{}(first + tokens_per_problem, scores.extent(0));
-    for (index_t token = first; token < last; ++token) {
-      route(team, memory, token);
+    if constexpr (TokensPerProblem == 1) {
+      route(team, memory, problem);
+    } else {
+      index_t const first = problem * TokensPerProblem;
+      index_t const last = minimum{}(first + TokensPerProblem, scores.extent(0));
+      for (index_t token = first; token < last; ++token) {
+        route(team, memory, token);
+      }
     }
   }
 

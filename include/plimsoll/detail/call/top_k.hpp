@@ -58,8 +58,8 @@ void expect_top_k_scores(checked_call& call, matrix_ref<Score const> const& scor
 template <class Context, class Score, class Id, class Listener = no_listener>
 auto make_top_k_body(Context const&, matrix_ref<Score const> scores, top_k_options const& options,
                      matrix_ref<Id> ids, matrix_ref<float> weights, Listener const& listener = {}) {
-  return top_k_body<Score, Listener, Id>{
-      scores, options, ids, weights, runs_on_device<Context> ? 1 : 64, listener};
+  return top_k_body < Score, Listener, Id,
+         runs_on_device<Context> ? 1 : 64 > {scores, options, ids, weights, listener};
 }
 
 template <class Context, class Score, class Id, class Listener = no_listener>

@@ -309,70 +309,125 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     __syncwarp();
     auto const most = static_cast<int>(n);
     auto const count = static_cast<int>(k);
-    bool const is_found = most <= 128   ? by_columns<4, 8>(most, count, value_at, out)
-                          : most <= 256 ? by_columns<8, 8>(most, count, value_at, out)
-                                        : by_columns<16, 16>(most, count, value_at, out);
+    bool const is_found = most <= 128   ? by_threshold<4, 8>(most, count, value_at, out)
+                          : most <= 256 ? by_threshold<8, 8>(most, count, value_at, out)
+                                        : by_threshold<16, 16>(most, count, value_at, out);
     __syncwarp();
     return is_found;
   }
 
  private:
-  /// Returns a function whose i-th key is that of the value at first + i * step, or 0.
-  template <int Step = warp_size, class F>
-  __device__ static auto keys_of(int n, F value_at, int first) {
+  /// Returns a function whose i-th key is that of the value at lane + i * 32, or 0.
+  template <class F>
+  __device__ static auto keys_of(int n, F value_at, int lane) {
     return [=](int i) {
-      int const at = first + i * Step;
+      int const at = lane + i * warp_size;
       return at < n ? with_index(key_of(value_at(at)), at) : std::uint64_t{0};
     };
   }
 
-  /// Finds the lanes with the k largest values: these columns contain the k largest values, and at
-  /// most a part of all. A lane has the values at lane, lane + 32, ... Returns false if k is above
-  /// Most, or more than k lanes are among the largest, since their values are equal.
+  /// Finds the k-th largest of the lanes' largest values: the k largest of all values reach it, and
+  /// few others do. Each lane takes one of these and counts the larger ones. A lane has the values
+  /// at lane, lane + 32, ... Returns false if k is above Most, if more than 32 values are left, or
+  /// if fewer than k different numbers are the largest of a lane.
   template <int Each, int Most, class F>
-  __device__ bool by_columns(int n, int k, F value_at, std::uint64_t* out) {
+  __device__ bool by_threshold(int n, int k, F value_at, std::uint64_t* out) {
     if (k > Most) {
       return false;
     }
-    auto const none = no_score<result_at<F>>;
-    auto largest = none;
+    using value = result_at<F>;
+    value values[Each];
+    // One address, and offsets from it.
+    if (n == Each * warp_size) {
 #pragma unroll
-    for (int i = 0; i < Each; ++i) {
-      index_t const at = index_t{lane_} + i * warp_size;  // one address, and offsets from it
-      largest = larger_number(largest, static_cast<int>(at) < n ? value_at(at) : none);
+      for (int i = 0; i < Each; ++i) {
+        values[i] = value_at(index_t{lane_} + i * warp_size);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < Each; ++i) {
+        values[i] =
+            lane_ < n - i * warp_size ? value_at(index_t{lane_} + i * warp_size) : no_score<value>;
+      }
     }
-    std::uint32_t left = lane_ < n ? key_of(largest) : 0;
-    std::uint32_t columns = 0;
-#pragma unroll 1
-    do {
-      std::uint32_t const top = warp_reduce(left, maximum{});
-      columns |= warp_ballot(left == top, lane_);
-      left = left == top ? 0 : left;
-    } while (bit_count(columns) < k);
-    if (bit_count(columns) > k) {
+    value largest = values[0];
+#pragma unroll
+    for (int i = 1; i < Each; ++i) {
+      largest = larger_number(largest, values[i]);
+    }
+    std::uint32_t const threshold = largest_of_lanes<Most>(key_of(largest), k);
+    if (threshold <= nan_key) {
       return false;
     }
-    if ((columns >> lane_ & 1) != 0) {
-      out[bit_count(columns & ((1u << lane_) - 1))] = static_cast<std::uint64_t>(lane_);
+    value least;
+    if constexpr (std::is_floating_point_v<value>) {
+      least = score_of(threshold);
+    } else {
+      least = threshold;
     }
-    __syncwarp();
-    int const rank = lane_ % Most;
-    int const column = rank < k ? static_cast<int>(out[rank]) : n;
-    __syncwarp();
-    constexpr int parts = warp_size / Most;
-    held_keys<Each / parts> keys(
-        keys_of<parts * warp_size>(n, value_at, column + lane_ / Most * warp_size));
-    std::uint64_t mine = 0;
+    std::uint32_t own = 0;  // bit i is set if the i-th value reaches the threshold
+#pragma unroll
+    for (int i = 0; i < Each; ++i) {
+      own |= values[i] >= least ? 1u << i : 0u;
+    }
+    int count = 0;
+    std::uint32_t const lower = (1u << lane_) - 1;
 #pragma unroll 1
-    for (int j = 0; j < k; ++j) {
-      std::uint64_t const top = warp_reduce(keys.largest(), maximum{});
-      keys.remove(top);
-      mine = j == lane_ ? top : mine;
+    for (std::uint32_t left = warp_ballot(own != 0, lane_); left != 0;
+         left = warp_ballot(own != 0, lane_)) {
+      int const place = count + bit_count(left & lower);
+      if (own != 0 && place < warp_size) {
+        out[place] = static_cast<std::uint64_t>(lane_ + lowest_bit(own) * warp_size);
+      }
+      own &= own - 1;
+      count += bit_count(left);
     }
-    if (lane_ < k) {
-      out[lane_] = mine;
+    if (count > warp_size) {
+      return false;
+    }
+    __syncwarp();
+    // If there are so few, two lanes share a value, and each counts half of the others.
+    int const lanes = count <= warp_size / 2 ? warp_size / 2 : warp_size;
+    int const own_place = lane_ & (lanes - 1);
+    std::uint64_t mine = 0;
+    if (own_place < count) {
+      auto const at = static_cast<index_t>(out[own_place]);
+      mine = with_index(key_of(value_at(at)), at);
+    }
+    __syncwarp();
+    out[lane_] = mine;
+    __syncwarp();
+    auto const* const all =
+        static_cast<std::uint64_t const*>(__builtin_assume_aligned(out, 2 * sizeof(mine)));
+    int rank = 0;
+#pragma unroll 1
+    for (int first = lane_ == own_place ? 0 : 4; first < count; first += 4 * warp_size / lanes) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        rank += static_cast<int>(all[first + i] > mine);
+      }
+    }
+    __syncwarp();
+    if (lanes < warp_size) {
+      rank += shuffle_xor(rank, warp_size / 2);
+    }
+    if (lane_ == own_place && rank < k) {
+      out[rank] = mine;
     }
     return true;
+  }
+
+  /// Returns the k-th largest of the different keys of the lanes, or 0; k is at most Most.
+  template <int Most>
+  __device__ static std::uint32_t largest_of_lanes(std::uint32_t key, int k) {
+    std::uint32_t top = 0;
+#pragma unroll
+    for (int i = 0; i < Most; ++i) {
+      // Later rounds find the k-th key again.
+      top = warp_reduce(key, maximum{});
+      key = key == top && i + 1 < k ? 0 : key;
+    }
+    return top;
   }
 
   template <class Keys>
