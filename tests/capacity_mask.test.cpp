@@ -297,6 +297,8 @@ class mask_steps {
     lists_.left_out = c.options.expert_drop > 0 ? left_out_.data() : nullptr;
     lists_.kept_choices = kept_choices_.data();
     lists_.begins = begins_.data();
+    overflows_.resize(at(lists_.pools));
+    lists_.overflows = overflows_.data();
     lists_.not_numbers = odd_.data();
     lists_.unknown_class = odd_.data() + 1;
   }
@@ -350,7 +352,6 @@ class mask_steps {
     select_pairs_body select{};
     select.lists = lists_;
     select.rule = rule;
-    select.key_bits = gather.key_bits();
     select.numbering = !cuts;
     select.counts = {kept_counts_.data(), o.experts};
     select.positions = {positions_.data(), c_.tokens, c_.width()};
@@ -446,6 +447,7 @@ class mask_steps {
   std::vector<std::uint8_t> left_out_ = std::vector<std::uint8_t>(experts_, 7);
   ints kept_choices_ = ints(experts_, untouched);
   ints begins_ = ints(experts_, untouched);
+  std::vector<double> overflows_;
   ints odd_ = ints(2, 0);
   ints kept_ids_ = ints(pairs_, untouched);
   floats weights_ = floats(pairs_, 7);

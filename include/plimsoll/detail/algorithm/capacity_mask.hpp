@@ -92,6 +92,7 @@ struct pair_lists {
   std::uint8_t* left_out;            ///< `[experts]`: skipped by Expert Drop; or null
   std::int32_t* kept_choices;        ///< `[experts]`; unused with one kind
   std::int32_t* begins;              ///< `[experts]`: first row of each expert
+  double* overflows;                 ///< `[pools]`: pairs above the capacity
   /// `[1]` each: pairs with a score of NaN, pairs of tokens with an invalid priority. Zero before a
   /// batch and after it.
   std::int32_t* not_numbers;
@@ -99,7 +100,7 @@ struct pair_lists {
 
   /// Takes the arrays for up to `pairs` pairs; `adding` as in `grouped_counts`.
   [[nodiscard]] PLIMSOLL_HD static pair_lists in(scratch& memory, index_t pairs, index_t experts,
-                                                 index_t columns, bool adding) {
+                                                 index_t pools, index_t columns, bool adding) {
     pair_lists result{};
     result.tiles = grouped_counts::in(memory, pairs, columns, adding);
     memory.take(result.not_numbers, 1);
@@ -113,6 +114,7 @@ struct pair_lists {
     memory.take(result.left_out, experts);
     memory.take(result.kept_choices, experts);
     memory.take(result.begins, experts);
+    memory.take(result.overflows, pools);
     return result;
   }
 
@@ -280,37 +282,64 @@ struct gather_pairs_body {
   [[nodiscard]] index_t problems() const { return lists.tiles.problems(); }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return scratch_bytes_of<std::int32_t>(lists.tiles.columns) +
+           scratch_bytes_of<std::int32_t>(lists.listed_columns()) +
+           scratch_bytes_of<std::uint64_t>(grouped_counts::tile) +
            lists.tiles.visit_bytes<device_team>();
-  }
-  [[nodiscard]] PLIMSOLL_HD int key_bits() const {
-    return 32 + class_bits + static_cast<int>(choices_first);
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const columns = lists.tiles.columns;
+    index_t const listed = lists.listed_columns();
     auto* const next = memory.take<std::int32_t>(columns);
-    std::int32_t const all = lists.tiles.scan_totals(team, next);
+    auto* const earlier = memory.take<std::int32_t>(listed);
+    auto* const keys = memory.take<std::uint64_t>(grouped_counts::tile);
+    // The pairs of the last columns are not listed.
+    team.for_each(columns, [=, this](index_t c) {
+      next[c] = 0;
+      if (c < listed) {
+        grouped_counts::sums const own = lists.tiles.sums_of(c, problem);
+        earlier[c] = own.earlier;
+        next[c] = own.all;
+      }
+    });
+    std::int32_t const all = team.exclusive_scan(
+        listed, [=](index_t c) { return next[c]; }, next);
     if (problem == 0) {
-      team.for_each(columns, [=, this](index_t c) { lists.first[c] = next[c]; });
-      team.store(lists.first + columns, all);
-    } else {
-      lists.tiles.add_earlier(team, problem, next);
+      team.for_each(columns + 1, [=, this](index_t c) {
+        std::int32_t begin = c < listed ? next[c] : all;
+        for (index_t other = listed; other < c; ++other) {
+          begin += lists.tiles.total(other);
+        }
+        lists.first[c] = begin;
+      });
     }
+    index_t const begin = lists.tiles.first(problem);
     lists.tiles.visit<device_team>(
-        team, memory, problem, next, [this](index_t pair) { return lists.columns[pair]; },
-        [=, this](index_t pair, std::int32_t column, std::int32_t at) {
-          if (column < lists.listed_columns()) {
+        team, memory, problem, next,
+        [=, this](index_t pair) {
+          // Both reads begin at the same time.
+          std::int32_t const column = lists.columns[pair];
+          float const score =
+              drop_by == drop_policy::score ? static_cast<float>(element(scores, pair)) : 0.0f;
+          if (column < listed) {
+            keys[pair - begin] = key(pair, column, score);
+          }
+          return column;
+        },
+        [=, this](index_t pair, std::int32_t column, std::int32_t of_tile) {
+          if (column < listed) {
+            std::int32_t const at = of_tile + earlier[column];
             lists.listed[at] = static_cast<std::int32_t>(pair);
-            lists.keys[at] = key(pair, column);
+            lists.keys[at] = keys[pair - begin];
           }
         });
   }
 
  private:
-  PLIMSOLL_HD std::uint64_t key(index_t pair, index_t column) const {
+  PLIMSOLL_HD std::uint64_t key(index_t pair, index_t column, float score) const {
     index_t const e = lists.expert_at(lists.position_of(column));
-    std::uint64_t result = score_key(pair, e);
+    std::uint64_t result = score_key(pair, e, score);
     if (priorities.data != nullptr) {
       std::int32_t c = priorities[lists.token_of(pair)];
       if (c < 0 || c >= classes) {
@@ -327,10 +356,10 @@ struct gather_pairs_body {
   }
 
   /// Returns the part of the key that depends on the drop policy; never 0.
-  PLIMSOLL_HD std::uint32_t score_key(index_t pair, index_t e) const {
+  PLIMSOLL_HD std::uint32_t score_key(index_t pair, index_t e, float score) const {
     switch (drop_by) {
       case drop_policy::score: {
-        std::uint32_t const result = key_of(static_cast<float>(element(scores, pair)));
+        std::uint32_t const result = key_of(score);
         if (result == nan_key) {
           increment(lists.not_numbers);
         }
@@ -365,20 +394,40 @@ struct expert_list {
 };
 
 /// Numbers the kept pairs of an expert in list order and returns their number. stays(i) tells
-/// whether the i-th of all listed pairs is kept.
-template <class Team, class Stays>
+/// whether the i-th of all listed pairs is kept; tell(pair, stays) is called for every pair of the
+/// expert.
+template <class Team, class Stays, class Tell>
 PLIMSOLL_HD std::int32_t number_expert(Team& team, pair_lists const& lists, expert_list const& list,
-                                       Stays stays, matrix_ref<std::int32_t> positions) {
+                                       Stays stays, Tell tell, matrix_ref<std::int32_t> positions) {
   index_t const begin = list.begin;
   std::int32_t const* const pairs = lists.listed;
   std::int32_t* const ranks = lists.ranks + begin;
   std::int32_t const total = team.exclusive_scan(
       list.size, [=](index_t i) { return static_cast<std::int32_t>(stays(begin + i)); }, ranks);
-  if (positions.data != nullptr) {
-    team.for_each(list.size, [=](index_t i) {
-      element(positions, pairs[begin + i]) = stays(begin + i) ? ranks[i] : -1;
-    });
-  }
+  // Reads several pairs before it writes them: a GPU waits once for all.
+  constexpr index_t at_once = Team::is_serial ? 1 : 4;
+  index_t const size = list.size;
+  index_t const step = (size + at_once - 1) / at_once;
+  team.for_each(step, [=](index_t first) {
+    std::int32_t pair[at_once];
+    std::int32_t rank[at_once];
+    std::int32_t next[at_once];
+    for (index_t j = 0; j < at_once; ++j) {
+      index_t const i = first + j * step;
+      pair[j] = i < size ? pairs[begin + i] : 0;
+      rank[j] = i < size ? ranks[i] : 0;
+      next[j] = i + 1 < size ? ranks[i + 1] : total;
+    }
+    for (index_t j = 0; j < at_once; ++j) {
+      if (first + j * step < size) {
+        bool const is_kept = next[j] > rank[j];
+        tell(pair[j], is_kept);
+        if (positions.data != nullptr) {
+          element(positions, pair[j]) = is_kept ? rank[j] : -1;
+        }
+      }
+    }
+  });
   return total;
 }
 
@@ -389,7 +438,6 @@ struct select_pairs_body {
 
   pair_lists lists;
   capacity_rule rule;
-  int key_bits;
   bool numbering;  ///< numbers the kept pairs, since no limit per token follows
   vector_ref<std::int32_t> counts;
   matrix_ref<std::int32_t> positions;
@@ -402,14 +450,18 @@ struct select_pairs_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t pool) const {
     index_t const from = lists.pool_begin(pool);
     index_t const to = lists.pool_begin(pool + 1);
-    index_t const capacity = team.sum(to - from, [=, this](index_t i) {
-      index_t const e = lists.expert_at(from + i);
+    auto const capacity_at = [=, this](index_t position) {
+      index_t const e = lists.expert_at(position);
       return lists.left_out != nullptr && lists.left_out[e] != 0 ? index_t{0} : rule.of(e);
-    });
+    };
+    index_t const capacity =
+        lists.by_rank ? team.sum(to - from, [=](index_t i) { return capacity_at(from + i); })
+                      : capacity_at(from);
     index_t const begin = lists.first[from * lists.kinds()];
     index_t const n = lists.first[to * lists.kinds()] - begin;
-    std::uint64_t* const keys = lists.keys + begin;
+    std::uint64_t const* const keys = lists.keys + begin;
     std::int32_t const* const pairs = lists.listed + begin;
+    std::uint64_t differing = ~std::uint64_t{0};  // bits below those that all keys share
     radix_threshold best;
     radix_threshold tie;
     // Of equal keys the lower pair ranks first: the lower token, then the earlier column.
@@ -419,23 +471,28 @@ struct select_pairs_body {
     index_t const candidates =
         lists.left_out == nullptr ? n : team.count(n, [=](index_t i) { return keys[i] != 0; });
     if (candidates > capacity && capacity > 0) {
+      // Keys mostly share their first bits; then fewer digits decide.
+      std::uint64_t const one = keys[0];
+      int const bits = bit_width(team.reduce(
+          n, [=](index_t i) { return keys[i] ^ one; }, bit_or{}, std::uint64_t{0}));
+      differing = (std::uint64_t{1} << bits) - 1;
       best = radix_select(
-          team, memory, n, capacity, key_bits, [=](index_t i) { return keys[i]; },
+          team, memory, n, capacity, bits, [=](index_t i) { return keys[i] & differing; },
           [](index_t) { return true; });
       if (!best.complete) {
         tie = radix_select(team, memory, n, best.taken, 32, early,
-                           [=](index_t i) { return best.is_last(keys[i]); });
+                           [=](index_t i) { return best.is_last(keys[i] & differing); });
       }
     }
     std::uint8_t* const kept = lists.kept;
-    team.for_each(n, [=](index_t i) {
-      bool const stays = capacity > 0 && keys[i] != 0 && best.has(keys[i]) &&
-                         (!best.is_last(keys[i]) || tie.has(early(i)));
-      kept[pairs[i]] = stays;
-      keys[i] = stays;
-    });
+    auto const stays = [=](index_t i) {
+      std::uint64_t const key = keys[i] & differing;
+      return capacity > 0 && keys[i] != 0 && best.has(key) &&
+             (!best.is_last(key) || tie.has(early(i)));
+    };
     std::int32_t* const kept_choices = lists.kept_choices;
     if (!numbering) {
+      team.for_each(n, [=](index_t i) { kept[pairs[i]] = stays(i); });
       // `keep_pairs_body` counts the pairs that are left under the limit per token.
       team.for_each(to - from, [=, this](index_t i) {
         index_t const e = lists.expert_at(from + i);
@@ -448,8 +505,8 @@ struct select_pairs_body {
       index_t const e = lists.expert_at(i);
       expert_list const list(lists, e);
       std::int32_t const total = number_expert(
-          team, lists, list, [all = lists.keys](index_t position) { return all[position] != 0; },
-          positions);
+          team, lists, list, [=](index_t position) { return stays(position - begin); },
+          [=](index_t pair, bool is_kept) { kept[pair] = is_kept; }, positions);
       team.store(&counts[e], total);
       std::int32_t const* const ranks = lists.ranks + list.begin;
       team.store(kept_choices + e, list.choices < list.size ? ranks[list.choices] : total);
@@ -500,53 +557,64 @@ struct keep_pairs_body {
       cut(token, kept);
     }
     // Weights first: they may overwrite scores, as kept ids may overwrite ids.
-    if (kept_weights.data != nullptr && normalize == normalization::none) {
-      convert_row(
-          [=, this](index_t j) {
-            float const w = weight(token, j);
-            return kept[j] != 0 ? w : 0.0f;
-          },
-          [=, this](index_t j, float w) { kept_weights(token, j) = w; });
-    } else if (kept_weights.data != nullptr) {
+    bool const converts = kept_weights.data != nullptr && normalize == normalization::none;
+    if (kept_weights.data != nullptr && !converts) {
       write_normalized(token, kept);
     }
-    if (kept_ids.data != nullptr) {
-      convert_row(
-          [=, this](index_t j) {
-            auto const id = static_cast<KeptId>(ids(token, j));
-            return kept[j] != 0 ? id : static_cast<KeptId>(sentinel);
-          },
-          [=, this](index_t j, KeptId id) { kept_ids(token, j) = id; });
+    constexpr index_t at_once = 8;
+    index_t j = 0;
+    for (; j + at_once <= lists.width; j += at_once) {
+      convert<at_once>(token, j, converts);
     }
-    if (positions.data != nullptr) {
-      convert_row([=, this](index_t j) { return lists.is_listed(first + j); },
-                  [=, this](index_t j, bool is_listed) {
-                    if (!is_listed) {
-                      positions(token, j) = -1;
-                    }
-                  });
+    for (; j < lists.width; ++j) {
+      convert<1>(token, j, converts);
     }
   }
 
-  /// Calls write(j, read(j)) for the pairs of a token. Reads several pairs before it writes them:
-  /// a GPU waits once for all, while reads after a write would wait for it. Outputs may be the
-  /// inputs, but not at other pairs of a token.
-  template <class Read, class Write>
-  PLIMSOLL_HD void convert_row(Read read, Write write) const {
-    constexpr index_t at_once = 8;
-    index_t const width = lists.width;
-    index_t j = 0;
-    for (; j + at_once <= width; j += at_once) {
-      result_at<Read> values[at_once];
-      for (index_t i = 0; i < at_once; ++i) {
-        values[i] = read(j + i);
-      }
-      for (index_t i = 0; i < at_once; ++i) {
-        write(j + i, values[i]);
+  /// Writes `Pairs` pairs of a token from column `begin` on. Reads everything before it writes
+  /// anything: a GPU waits once for all, while reads after a write would wait for it. Outputs may
+  /// be the inputs, but not at other pairs of a token.
+  template <index_t Pairs>
+  PLIMSOLL_HD void convert(index_t token, index_t begin, bool converts) const {
+    index_t const first = token * lists.width + begin;
+    bool is_kept[Pairs];
+    float w[Pairs] = {};
+    KeptId id[Pairs] = {};
+    bool is_listed[Pairs] = {};
+    for (index_t i = 0; i < Pairs; ++i) {
+      is_kept[i] = lists.kept[first + i] != 0;
+    }
+    if (converts) {
+      for (index_t i = 0; i < Pairs; ++i) {
+        w[i] = weight(token, begin + i);
       }
     }
-    for (; j < width; ++j) {
-      write(j, read(j));
+    if (kept_ids.data != nullptr) {
+      for (index_t i = 0; i < Pairs; ++i) {
+        id[i] = static_cast<KeptId>(ids(token, begin + i));
+      }
+    }
+    if (positions.data != nullptr) {
+      for (index_t i = 0; i < Pairs; ++i) {
+        is_listed[i] = lists.is_listed(first + i);
+      }
+    }
+    if (converts) {
+      for (index_t i = 0; i < Pairs; ++i) {
+        kept_weights(token, begin + i) = is_kept[i] ? w[i] : 0.0f;
+      }
+    }
+    if (kept_ids.data != nullptr) {
+      for (index_t i = 0; i < Pairs; ++i) {
+        kept_ids(token, begin + i) = is_kept[i] ? id[i] : static_cast<KeptId>(sentinel);
+      }
+    }
+    if (positions.data != nullptr) {
+      for (index_t i = 0; i < Pairs; ++i) {
+        if (!is_listed[i]) {
+          positions(token, begin + i) = -1;
+        }
+      }
     }
   }
 
@@ -615,7 +683,8 @@ struct number_pairs_body {
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t e) const {
     static_cast<void>(number_expert(
         team, lists, expert_list(lists, e),
-        [this](index_t position) { return lists.kept[lists.listed[position]] != 0; }, positions));
+        [this](index_t position) { return lists.kept[lists.listed[position]] != 0; },
+        [](index_t, bool) {}, positions));
   }
 };
 
@@ -669,8 +738,11 @@ struct report_pairs_body {
     report.not_numbers = *lists.not_numbers;
     report.unknown_class = *lists.unknown_class;
     double const even = rule.factors == nullptr ? rule.exact(0) : 0.0;
+    // Only a part of the team sums in order.
+    double* const overflows = lists.overflows;
+    team.for_each(lists.pools, [=, this](index_t pool) { overflows[pool] = over(pool, even); });
     double const overflow =
-        team.sum_ordered(lists.pools, [=, this](index_t pool) { return over(pool, even); });
+        team.sum_ordered(lists.pools, [=](index_t pool) { return overflows[pool]; });
     if (report.choices > 0) {
       auto const all = static_cast<double>(report.choices);
       report.dropped_fraction =

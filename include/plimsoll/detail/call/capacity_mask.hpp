@@ -168,8 +168,9 @@ class capacity_mask_pipeline {
     positions_ = {context_, order.positions};
     experts_at_ = {context_, order.experts};
     pool_begins_ = {context_, order.begins};
-    bytes_ = {context_, static_cast<index_t>(bytes_taken_by<pair_lists>(
-                            options.max_tokens * width(), options.experts, columns(), false))};
+    bytes_ = {context_,
+              static_cast<index_t>(bytes_taken_by<pair_lists>(
+                  options.max_tokens * width(), options.experts, pools(), columns(), false))};
     bytes_.zero();
     reserve_scratch();
   }
@@ -198,7 +199,7 @@ class capacity_mask_pipeline {
     scratch memory(bytes_.data());
     // Arrays have the same addresses for all batches: on a device, counts stay zero between them.
     pair_lists lists = pair_lists::in(memory, options_.max_tokens * width(), options_.experts,
-                                      columns(), runs_on_device<Context>);
+                                      pools(), columns(), runs_on_device<Context>);
     lists.tiles.items = tokens * width();
     lists.experts = options_.experts;
     lists.width = width();
@@ -252,8 +253,7 @@ class capacity_mask_pipeline {
                                           .subsequence = batch.subsequence,
                                           .first_token = batch.first_token};
     run(gather);
-    run(select_pairs_body{lists, rule, gather.key_bits(), !cuts, kept.counts, kept.positions},
-        lists.pools);
+    run(select_pairs_body{lists, rule, !cuts, kept.counts, kept.positions}, lists.pools);
     using writing = keep_pairs_body<Id, Score, KeptId>;
     writing const keep{.lists = lists,
                        .ids = ids,

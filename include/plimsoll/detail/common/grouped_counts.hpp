@@ -109,30 +109,44 @@ struct grouped_counts {
 
   /// Returns the number of items of a column.
   [[nodiscard]] PLIMSOLL_HD std::int32_t total(index_t column) const {
-    return sum(groups, 0, group_rows(), column);
+    return sums_of(column, 0).all;
   }
-  /// Writes, for each column, the number of items in lower columns. Returns the number of all
-  /// items.
-  template <class Team>
-  PLIMSOLL_HD std::int32_t scan_totals(Team& team, std::int32_t* below) const {
-    std::int32_t const* const totals = groups;
-    return scanned() ? team.exclusive_scan(
-                           columns, [=](index_t c) { return totals[c]; }, below)
-                     : team.exclusive_scan(
-                           columns, [this](index_t c) { return total(c); }, below);
-  }
-  /// Adds to each column its number of items in the tiles before tile `problem`.
-  template <class Team>
-  PLIMSOLL_HD void add_earlier(Team& team, index_t problem, std::int32_t* to) const {
+  /// Numbers of items of a column: in the tiles before a tile, and in all.
+  struct sums {
+    std::int32_t earlier;
+    std::int32_t all;
+  };
+  /// Returns those of the tiles before tile `problem`. Begins to read all tiles of the group and 16
+  /// groups before it adds any, so that a GPU waits once.
+  [[nodiscard]] PLIMSOLL_HD sums sums_of(index_t column, index_t problem) const {
     if (scanned()) {
-      std::int32_t const* const earlier = counts + problem * columns;
-      team.for_each(columns, [=](index_t c) { to[c] += earlier[c]; });
-      return;
+      // Without items there is one problem but no tile.
+      return {problem > 0 ? counts[row(problem) + column] : 0, groups[column]};
     }
-    index_t const group = problem / tiles_of_group;
-    team.for_each(columns, [=, this](index_t c) {
-      to[c] += sum(groups, 0, group, c) + sum(counts, group * tiles_of_group, problem, c);
-    });
+    // Few rows: a GPU counts them in 32 bits, and adds to a pointer instead of multiplying.
+    constexpr auto at_once = static_cast<std::int32_t>(tiles_of_group);
+    auto const rows = static_cast<std::int32_t>(group_rows());
+    auto const own_group = static_cast<std::int32_t>(problem / tiles_of_group);
+    auto const own_tile = static_cast<std::int32_t>(problem % tiles_of_group);
+    std::int32_t const* of_tile = counts + row(problem - own_tile) + column;
+    std::int32_t of_tiles[at_once];
+    for (std::int32_t i = 0; i < at_once; ++i) {
+      of_tiles[i] = i < own_tile ? *of_tile : 0;
+      of_tile += columns;
+    }
+    std::int32_t const* of_group = groups + column;
+    sums result{0, 0};
+    for (std::int32_t first = 0; first < rows; first += at_once) {
+      for (std::int32_t i = first; i < first + at_once; ++i) {
+        result.earlier = i == own_group ? result.all : result.earlier;
+        result.all += i < rows ? *of_group : 0;
+        of_group += columns;
+      }
+    }
+    for (std::int32_t const counted : of_tiles) {
+      result.earlier += counted;
+    }
+    return result;
   }
 
   /// Returns the bytes of scratch that `visit` takes.
@@ -173,24 +187,6 @@ struct grouped_counts {
   /// Returns the number of tiles that `scan` scans at a time.
   [[nodiscard]] PLIMSOLL_HD index_t scanned_at_once() const {
     return minimum{}(tiles(), index_t{128});
-  }
-  /// Sums a column over the rows in [from, to). Reads eight rows before it adds them, so that a GPU
-  /// waits once for all.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t sum(std::int32_t const* rows, index_t from, index_t to,
-                                             index_t column) const {
-    constexpr index_t at_once = 8;
-    std::int32_t result = 0;
-    index_t first = from;
-    for (; first + at_once <= to; first += at_once) {
-      std::int32_t const* const part = rows + row(first) + column;
-      for (index_t i = 0; i < at_once; ++i) {
-        result += part[row(i)];
-      }
-    }
-    for (; first < to; ++first) {
-      result += rows[row(first) + column];
-    }
-    return result;
   }
 };
 

@@ -29,7 +29,7 @@ struct radix_threshold {
   }
 };
 
-inline constexpr int radix_bits = 8;
+inline constexpr int radix_bits = 8;  // of a digit; the lowest may have fewer
 inline constexpr index_t radix_bins = index_t{1} << radix_bits;
 
 /// Scratch of `radix_select`.
@@ -49,18 +49,18 @@ PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, 
   radix_arrays const arrays{memory};
   std::int32_t* const counts = arrays.counts;
   std::int32_t* const above = arrays.above;
-  radix_threshold result{0, (bits + radix_bits - 1) / radix_bits * radix_bits, wanted, false};
+  radix_threshold result{0, bits, wanted, false};
   while (result.shift > 0 && !result.complete) {
     std::uint64_t const prefix = result.prefix;
-    int const shift = result.shift - radix_bits;
+    int const width = minimum{}(result.shift, radix_bits);
+    int const shift = result.shift - width;
+    std::uint64_t const mask = (std::uint64_t{1} << width) - 1;
     team.histogram(
         n,
         [=](index_t i) {
           std::uint64_t const key = key_of(i) >> shift;
           // An empty prefix matches all keys; the shift is below 64.
-          return eligible(i) && key >> radix_bits == prefix
-                     ? static_cast<std::int32_t>(key & (radix_bins - 1))
-                     : -1;
+          return eligible(i) && key >> width == prefix ? static_cast<std::int32_t>(key & mask) : -1;
         },
         counts, radix_bins);
     team.exclusive_scan(
@@ -71,7 +71,7 @@ PLIMSOLL_HD radix_threshold radix_select(Team& team, scratch memory, index_t n, 
     index_t const digit = radix_bins - 1 - position;
     result.taken -= above[position];
     result.complete = result.taken == counts[digit];
-    result.prefix = prefix << radix_bits | static_cast<std::uint64_t>(digit);
+    result.prefix = prefix << width | static_cast<std::uint64_t>(digit);
     result.shift = shift;
   }
   return result;

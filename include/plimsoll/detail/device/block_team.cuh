@@ -133,21 +133,12 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
   template <class F, class T>
   __device__ T exclusive_scan(index_t n, F f, T* out) {
     static_assert(std::is_integral_v<T>);
-    T before = 0;
-#pragma unroll 1
-    for (index_t first = 0; first < n; first += Threads) {
-      __syncthreads();
-      index_t const i = first + thread_;
-      T const value = i < n ? static_cast<T>(f(i)) : T{0};
-      T total = 0;
-      T const below = block_exclusive_scan(value, total, exchange_);
-      if (i < n) {
-        out[i] = static_cast<T>(before + below);
+    if constexpr (Streaming) {
+      if (n > Threads) {
+        return scan_each<4>(n, f, out);
       }
-      before = static_cast<T>(before + total);
     }
-    __syncthreads();
-    return before;
+    return scan_each<1>(n, f, out);
   }
 
   template <class Key>
@@ -171,6 +162,36 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
   }
 
  private:
+  /// Scans with `Each` values for each thread at a time.
+  template <int Each, class F, class T>
+  __device__ T scan_each(index_t n, F f, T* out) {
+    T before = 0;
+#pragma unroll 1
+    for (index_t first = 0; first < n; first += Each * Threads) {
+      __syncthreads();
+      index_t const own = first + Each * thread_;
+      T values[Each];
+      T sum = 0;
+#pragma unroll
+      for (int i = 0; i < Each; ++i) {
+        values[i] = own + i < n ? static_cast<T>(f(own + i)) : T{0};
+        sum = static_cast<T>(sum + values[i]);
+      }
+      T total = 0;
+      T below = static_cast<T>(before + block_exclusive_scan(sum, total, exchange_));
+#pragma unroll
+      for (int i = 0; i < Each; ++i) {
+        if (own + i < n) {
+          out[own + i] = below;
+        }
+        below = static_cast<T>(below + values[i]);
+      }
+      before = static_cast<T>(before + total);
+    }
+    __syncthreads();
+    return before;
+  }
+
   template <class T>
   [[nodiscard]] __device__ static T read_after_barrier(T const& result) {
     __syncthreads();
