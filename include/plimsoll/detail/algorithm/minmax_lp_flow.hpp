@@ -56,16 +56,8 @@ struct blocking_flow {
   std::int32_t set_now = 1;   ///< number of the bottleneck set that is searched
   std::int32_t nearest = -1;  ///< the depth of the nearest ranks below their capacity; -1: none
 
-  static constexpr std::int32_t unseen = -1;
-  static constexpr std::int32_t dead_end = -3;  // no rank has depth -2, so no path leads on
-
   [[nodiscard]] PLIMSOLL_HD bool is_settled(index_t r) const {
     return s.set[r] != 0 && s.set[r] != set_now;
-  }
-  /// Returns the depth of a rank before the search: 0 if the rank is above its capacity.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t first_depth(index_t r) const {
-    bool const above = !is_settled(r) && s.load[r] > s.capacity[r];
-    return above ? 0 : is_settled(r) ? dead_end : unseen;
   }
 };
 
@@ -73,6 +65,9 @@ struct blocking_flow {
 /// the team form, one thread takes as long on most layers, and 23 times as long on the slowest of
 /// 1000 random ones.
 struct serial_flow : blocking_flow {
+  static constexpr std::int32_t unseen = -1;
+  static constexpr std::int32_t dead_end = -3;  // no rank has depth -2, so no path leads on
+
   /// Finds the depths. Returns true if any rank is above its capacity.
   PLIMSOLL_HD bool find_depths() {
     split_graph const& g = s.graph;
@@ -110,6 +105,9 @@ struct serial_flow : blocking_flow {
     }
     return tail > 0;
   }
+
+  /// Returns true if rank r has a depth.
+  [[nodiscard]] PLIMSOLL_HD bool is_reached(index_t r) const { return s.distance[r] >= 0; }
 
   /// Pushes load until no path of this length is left, or the iteration limit is reached.
   PLIMSOLL_HD void push_all() {
@@ -161,6 +159,12 @@ struct serial_flow : blocking_flow {
     return true;
   }
 
+  /// Returns the depth of a rank before the search: 0 if the rank is above its capacity.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t first_depth(index_t r) const {
+    bool const above = !is_settled(r) && s.load[r] > s.capacity[r];
+    return above ? 0 : is_settled(r) ? dead_end : unseen;
+  }
+
   /// Advances the rank's cursor to an arc that leads to the next depth. Returns false if there is
   /// none.
   PLIMSOLL_HD bool advance(index_t r) {
@@ -187,88 +191,83 @@ struct serial_flow : blocking_flow {
 
 /// The form for a team.
 ///
-/// The depth of an expert is the lowest depth of a rank with a share of it. All ranks that hold the
-/// expert are at most one step deeper. A *receiver* of an expert is a rank with a target of it, at
-/// the next depth, that leads on to a rank below its capacity; an expert without one is closed. An
-/// arc is *open* if its share is above 0, its rank is as deep as the expert, and the expert has a
-/// receiver. A push may close arcs but never opens one, so the next path in depth-first order is
-/// the first that is open from end to end.
+/// A search from the ranks below their capacity, against the direction of pushes, finds how many
+/// steps each rank is away from them, up to the first ranks above their capacity. On a shortest
+/// path the number falls by one with each step, so the ranks for a step are those of one number;
+/// all of them lead on. The first one with a target of an arc's expert is the arc's *receiver*. A
+/// push may take that from an arc, by its share or by the ranks that lead on, but never gives it
+/// one: the next path in depth-first order is the first whose arcs all have a share and a receiver.
 ///
-/// Each expert keeps its first receiver, and each rank that a search has reached its first open
-/// arc. Following them gives the path without a search. Receivers, and the ranks that lead on, are
-/// found from the greatest depth to the least, which removes every dead end; they are replaced when
-/// a push closes them.
+/// Each rank that a path has reached keeps its first arc and receiver. Following them gives the
+/// path without a search. Ranks that no longer lead on are taken out.
 template <class Team>
 struct team_flow : blocking_flow {
   Team& team;
+  std::int32_t steps = 0;  ///< of the last search
 
   PLIMSOLL_HD team_flow(Team& the_team, blocking_flow const& flow)
       : blocking_flow(flow), team(the_team) {}
 
-  /// Finds the depths, as in `serial_flow`; a depth takes two team calls for 64 ranks.
+  /// Copies the graph. The flow moves shares between targets.
+  PLIMSOLL_HD void start() { s.local.fill(team, s.graph, s.layer, s.share); }
+
+  /// Collects the ranks above and below their capacities, which are new.
+  PLIMSOLL_HD void take_capacities() {
+    layer_graph const& g = s.local;
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t word = 0; word < g.words; ++word) {
+      std::uint64_t const unsettled =
+          ranks_where(word, [this](index_t r) { return !is_settled(r); });
+      team.store(g.unsettled + word, unsettled);
+      team.store(g.above + word, unsettled & ranks_where(word, [this](index_t r) {
+                                   return s.load[r] > s.capacity[r];
+                                 }));
+      team.store(g.under + word, unsettled & ranks_where(word, [this](index_t r) {
+                                   return s.load[r] < s.capacity[r];
+                                 }));
+    }
+  }
+
+  /// Finds the ranks for each step of the shortest paths, or, if there are none, the ranks that
+  /// paths reach. Returns true if any rank is above its capacity.
   PLIMSOLL_HD bool find_depths() {
     layer_graph const& g = s.local;
-    index_t const all = maximum{}(s.graph.ranks, s.replicated);
     nearest = -1;
-    team.for_each(all, [this](index_t i) {
-      if (i < s.replicated) {
-        s.expert_depth[i] = unseen;
-      }
-      if (i < s.graph.ranks) {
-        s.distance[i] = first_depth(i);
-        s.arc[i] = unseen;
-      }
-    });
-    std::uint64_t found = 0;
-    for (index_t word = 0; word < g.words; ++word) {
-      std::uint64_t const above =
-          ranks_where(word, [this](index_t r) { return s.distance[r] == 0; });
-      found |= above;
-      team.store(g.at_depth + word, above);
-      team.store(g.unreached + word,
-                 ranks_where(word, [this](index_t r) { return s.distance[r] == unseen; }));
-      team.store(g.under + word,
-                 ranks_where(word, [this](index_t r) { return s.load[r] < s.capacity[r]; }));
+    if (!team.any(g.words, [&g](index_t word) { return g.above[word] != 0; })) {
+      return false;
     }
-    bool const any = found != 0;
-    PLIMSOLL_NO_UNROLL
-    for (std::int32_t depth = 0; found != 0 && nearest < 0; ++depth) {
-      std::uint64_t const* const giving = g.at_depth + depth * g.words;
-      team.for_each(all, [=, this](index_t i) {
-        auto const r = static_cast<std::int32_t>(i);
-        if (i < s.graph.ranks && (giving[i >> 6] & layer_graph::bit(r)) != 0) {
-          s.distance[i] = depth;
-        }
-        if (i < s.replicated && s.expert_depth[i] == unseen && has_giver(i, giving)) {
-          s.expert_depth[i] = depth;
-        }
-      });
-      found = 0;
-      PLIMSOLL_NO_UNROLL
-      for (index_t word = 0; word < g.words; ++word) {
-        index_t const at = depth * g.words + word;
-        std::uint64_t const left = g.unreached[at];
-        std::uint64_t const next = left == 0 ? 0 : left & ranks_of(g.holders, word, depth);
-        team.store(g.at_depth + at + g.words, next);
-        team.store(g.unreached + at + g.words, left & ~next);
-        nearest = (next & g.under[word]) != 0 ? depth + 1 : nearest;
-        found |= next;
-      }
+    if (search<&expert_ranks::holders, &expert_ranks::givers>(g.under, g.above)) {
+      nearest = steps;
+    } else {
+      search<&expert_ranks::givers, &expert_ranks::holders>(g.above, g.under);
     }
-    return any;
+    return true;
+  }
+  /// Returns true if a path reaches rank r, after a search that found no path to a rank below its
+  /// capacity.
+  [[nodiscard]] PLIMSOLL_HD bool is_reached(index_t r) const {
+    auto const rank = static_cast<std::int32_t>(r);
+    return layer_graph::contains(s.local.unsettled, rank) &&
+           !layer_graph::contains(s.local.unreached + steps * s.local.words, rank);
   }
 
   PLIMSOLL_HD void push_all() {
-    find_ways();
-    index_t source = 0;
-    while (work < max_iterations && (source = next_source(source)) < s.graph.ranks) {
-      push_from(static_cast<std::int32_t>(source));
+    layer_graph const& g = s.local;
+    team.for_each(s.graph.ranks, [&g](index_t r) {
+      g.way[r] = {-1, g.arc_begin[r], g.arc_begin[r + 1]};
+    });
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t word = 0; word < g.words; ++word) {
+      // A push from one source takes out no other.
+      std::uint64_t sources = ranks_at(0)[word] & g.above[word];
+      PLIMSOLL_NO_UNROLL
+      for (; sources != 0 && work < max_iterations; sources &= sources - 1) {
+        push_from(64 * word + lowest_bit(sources));
+      }
     }
   }
 
  private:
-  static constexpr std::int32_t closed = -2;  ///< depth of an expert without a receiver
-
   /// Returns the ranks of a word for which a condition holds.
   template <class F>
   [[nodiscard]] PLIMSOLL_HD std::uint64_t ranks_where(index_t word, F is_one) {
@@ -280,171 +279,210 @@ struct team_flow : blocking_flow {
         },
         bit_or{}, std::uint64_t{0});
   }
-  /// Returns the ranks of a word in the masks of the experts at a depth.
-  [[nodiscard]] PLIMSOLL_HD std::uint64_t ranks_of(std::uint64_t const* masks, index_t word,
-                                                   std::int32_t depth) {
-    std::uint64_t const* const row = masks + word * s.local.experts;
+
+  /// For several words: marks the experts with a rank of `row` in `From`, and returns a bit for
+  /// each word, modulo 64, in which they have ranks in `To`.
+  template <std::uint64_t expert_ranks::*From, std::uint64_t expert_ranks::*To>
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t mark(std::uint64_t const* row) {
+    layer_graph const& g = s.local;
     return team.reduce(
-        s.replicated,
-        [=, this](index_t i) { return s.expert_depth[i] == depth ? row[i] : std::uint64_t{0}; },
+        4 * g.quarter,
+        [=, &g](index_t expert) {
+          word_range const own = g.words_of[expert];
+          std::uint64_t common = 0;
+          std::uint64_t words = 0;
+          PLIMSOLL_NO_UNROLL
+          for (std::int32_t word = own.first; word <= own.last; ++word) {
+            expert_ranks const ranks = g.of_expert[word * g.stride + expert];
+            common |= ranks.*From & row[word];
+            words |= ranks.*To != 0 ? layer_graph::bit(word) : 0;
+          }
+          g.is_met[expert] = common != 0;
+          return common != 0 ? words : 0;
+        },
+        bit_or{}, std::uint64_t{0});
+  }
+  /// Returns a word of the ranks that the experts with a rank of `row` in `From` have in `To`. If
+  /// there are several words, these experts are marked.
+  template <std::uint64_t expert_ranks::*From, std::uint64_t expert_ranks::*To>
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t across(std::uint64_t const* row, std::int32_t word) {
+    layer_graph const& g = s.local;
+    bool const is_one_word = g.words == 1;
+    expert_ranks const* const of_word = g.of_expert + word * g.stride;
+    return team.reduce(
+        g.quarter,
+        [=, &g](index_t i) {
+          std::uint64_t const some = row[0];
+          std::uint64_t result = 0;
+          // The loads of four experts overlap.
+          for (std::int32_t j = 0; j < 4; ++j) {
+            std::int32_t const expert = static_cast<std::int32_t>(i) + j * g.quarter;
+            expert_ranks const ranks = of_word[expert];
+            bool const is_met = is_one_word ? (ranks.*From & some) != 0 : g.is_met[expert] != 0;
+            result |= is_met ? ranks.*To : 0;
+          }
+          return result;
+        },
         bit_or{}, std::uint64_t{0});
   }
 
-  /// Returns true if one of the ranks has a share of the expert.
-  [[nodiscard]] PLIMSOLL_HD bool has_giver(index_t expert, std::uint64_t const* ranks) const {
-    std::uint64_t common = 0;
-    PLIMSOLL_NO_UNROLL
-    for (index_t word = 0; word < s.local.words; ++word) {
-      if (std::uint64_t const some = ranks[word]; some != 0) {
-        common |= s.local.givers[word * s.local.experts + expert] & some;
-      }
-    }
-    return common != 0;
-  }
-  /// Finds the first receiver of an expert at this depth, or closes the expert.
-  PLIMSOLL_HD void find_receiver(index_t expert, std::int32_t depth) const {
+  /// Searches from some ranks until it reaches any of `to`, which it returns, or no others. A step
+  /// leads from the ranks of an expert in `From` to those in `To`. For up to 64 ranks it takes one
+  /// team call.
+  template <std::uint64_t expert_ranks::*From, std::uint64_t expert_ranks::*To>
+  PLIMSOLL_HD bool search(std::uint64_t const* from, std::uint64_t const* to) {
     layer_graph const& g = s.local;
-    std::uint64_t const* const leading = g.leading + (depth + 1) * g.words;
-    PLIMSOLL_NO_UNROLL
-    for (index_t word = 0; word < g.words; ++word) {
-      std::uint64_t const receivers = g.holders[word * g.experts + expert] & leading[word];
-      if (receivers != 0) {
-        s.receiver[expert] = static_cast<std::int32_t>(64 * word) + lowest_bit(receivers);
-        return;
-      }
-    }
-    s.expert_depth[expert] = closed;
-  }
-  /// Returns true if the arc of a rank at this depth leads to the next depth.
-  [[nodiscard]] PLIMSOLL_HD bool is_open(index_t arc, std::int32_t depth) const {
-    return s.expert_depth[s.local.arc_expert[arc]] == depth && s.share[s.local.arc_target[arc]] > 0;
-  }
-
-  /// Finds the receivers, and the ranks that lead on, from the greatest depth to the least.
-  PLIMSOLL_HD void find_ways() {
-    layer_graph const& g = s.local;
-    team.for_each(g.words, [this, &g](index_t word) {
-      index_t const at = nearest * g.words + word;
-      g.leading[at] = g.at_depth[at] & g.under[word];
+    team.for_each(g.words, [=, &g](index_t word) {
+      g.at_step[word] = from[word];
+      g.unreached[word] = g.unsettled[word] & ~from[word];
     });
+    steps = 0;
+    bool is_met = false;
     PLIMSOLL_NO_UNROLL
-    for (std::int32_t depth = nearest - 1; depth >= 0; --depth) {
-      team.for_each(s.replicated, [this, depth](index_t i) {
-        if (s.expert_depth[i] == depth) {
-          find_receiver(i, depth);
-        }
-      });
+    for (bool more = true; more;) {
+      std::int32_t const row = steps * g.words;
+      ++steps;
+      std::uint64_t found = 0;
+      std::uint64_t const words = g.words == 1 ? 1 : mark<From, To>(g.at_step + row);
       PLIMSOLL_NO_UNROLL
-      for (index_t word = 0; word < g.words; ++word) {
-        index_t const at = depth * g.words + word;
-        std::uint64_t const here = g.at_depth[at];
-        team.store(g.leading + at, here == 0 ? 0 : here & ranks_of(g.givers, word, depth));
+      for (std::int32_t word = 0; word < g.words; ++word) {
+        std::uint64_t const reached =
+            (words & layer_graph::bit(word)) != 0 ? across<From, To>(g.at_step + row, word) : 0;
+        std::uint64_t const left = g.unreached[row + word];
+        std::uint64_t const next = left & reached;
+        team.store(g.at_step + row + g.words + word, next);
+        team.store(g.unreached + row + g.words + word, left & ~next);
+        is_met = is_met || (next & to[word]) != 0;
+        found |= next;
       }
+      more = found != 0 && !is_met;
     }
+    return is_met;
   }
-
-  PLIMSOLL_HD index_t next_source(index_t from) {
-    return team.find(from, s.graph.ranks, [this](index_t r) {
-      std::uint64_t const leading = s.local.leading[r >> 6];
-      return (leading & layer_graph::bit(static_cast<std::int32_t>(r))) != 0 &&
-             s.load[r] > s.capacity[r];
-    });
+  /// Returns the ranks at a depth that lead on.
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t* ranks_at(std::int32_t depth) const {
+    return s.local.at_step + (nearest - depth) * s.local.words;
   }
 
   /// Pushes along one path after the other until the source is at its capacity or becomes a dead
   /// end. After a push only the part of the path from its first closed arc on is walked again.
   PLIMSOLL_HD void push_from(std::int32_t source) {
+    layer_graph const& g = s.local;
+    std::int64_t excess = s.load[source] - s.capacity[source];
     std::int32_t depth = 0;
     std::int32_t at = source;
-    team.store(&s.path[0], source);
     for (;;) {
       if (depth == nearest) {
-        depth = push(source, at);
-        if (work == max_iterations || s.load[source] == s.capacity[source]) {
+        depth = push(source, at, excess);
+        if (work == max_iterations || excess == 0) {
           return;
         }
-        at = s.path[depth];
-        continue;
+        at = g.path[depth].rank;
       }
-      std::int32_t const arc = find_arc(at, depth);
-      if (arc < s.local.arc_begin[at + 1]) {
-        at = s.receiver[s.local.arc_expert[arc]];
+      rank_way const way = find_way(at, depth);
+      if (way.to >= 0) {
+        team.store(g.path + depth, {at, way.arc});
+        at = way.to;
         ++depth;
-        team.store(&s.path[depth], at);
         continue;
       }
-      leave_out(at, depth);
+      team.single([=, this] { layer_graph::remove(ranks_at(depth), at); });
       if (depth == 0) {
         return;
       }
       --depth;
-      at = s.path[depth];
+      at = g.path[depth].rank;
     }
   }
 
-  /// Returns the rank's first arc to the next depth, or the end of its arcs.
-  PLIMSOLL_HD std::int32_t find_arc(std::int32_t r, std::int32_t depth) {
-    std::int32_t const at_hand = s.arc[r];
-    if (at_hand >= 0 && is_open(at_hand, depth)) {
-      return at_hand;
-    }
-    std::int32_t const from = at_hand < 0 ? s.local.arc_begin[r] : at_hand + 1;
-    std::int32_t const end = s.local.arc_begin[r + 1];
-    auto const found = static_cast<std::int32_t>(
-        team.find(from, end, [this, depth](index_t a) { return is_open(a, depth); }));
-    // No other thread still reads arc[r]: a search that finds something is also a barrier.
-    if (found < end) {
-      team.store(&s.arc[r], found);
-    }
-    return found;
-  }
-
-  /// Takes out rank r at this depth, which no longer leads on, and gives the experts whose receiver
-  /// it is the next one.
-  PLIMSOLL_HD void leave_out(std::int32_t r, std::int32_t depth) {
+  /// Returns the first way from a rank at this depth to the next, if any.
+  PLIMSOLL_HD rank_way find_way(std::int32_t r, std::int32_t depth) {
     layer_graph const& g = s.local;
-    team.single([=, &g] { g.leading[depth * g.words + (r >> 6)] &= ~layer_graph::bit(r); });
-    if (depth == 0) {
-      return;
+    constexpr std::int32_t stretch = 64;
+    constexpr int rank_bits = 26;  // the masks of 2^26 ranks would take petabytes
+    constexpr std::uint32_t none = ~0u;
+    std::uint64_t const* const row = ranks_at(depth + 1);
+    // Loaded early: of up to 64 ranks, it is all of the row.
+    std::uint64_t const word0 = row[0];
+    auto const leading = [=](std::int32_t word) { return word == 0 ? word0 : row[word]; };
+    rank_way way = g.way[r];
+    if (way.to >= 0 && (leading(way.to >> 6) & layer_graph::bit(way.to)) != 0) {
+      return way;
     }
-    std::int32_t const first = g.arc_begin[r];
-    team.for_each(g.arc_begin[r + 1] - first, [=, this, &g](index_t i) {
-      std::int32_t const expert = g.arc_expert[first + i];
-      if (s.expert_depth[expert] == depth - 1 && s.receiver[expert] == r) {
-        find_receiver(expert, depth - 1);
+    way.to = -1;
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t first = way.arc; first < way.end; first += stretch) {
+      std::uint32_t const found = team.min(minimum{}(stretch, way.end - first), [=,
+                                                                                 this](index_t i) {
+        rank_arc const arc = s.local.arcs[first + i];
+        std::int32_t const to =
+            s.share[arc.target] > 0 ? receiver(arc.expert, leading) : std::int32_t{-1};
+        return to < 0 ? none
+                      : static_cast<std::uint32_t>(i) << rank_bits | static_cast<std::uint32_t>(to);
+      });
+      if (found != none) {
+        way.to = static_cast<std::int32_t>(found & ((1u << rank_bits) - 1));
+        way.arc = first + static_cast<std::int32_t>(found >> rank_bits);
+        // No other thread still reads the old way: the search was also a barrier.
+        team.store(g.way + r, way);
+        break;
       }
-    });
+    }
+    return way;
+  }
+  /// Returns the first of some ranks, given by word, with a target of an expert, or -1.
+  template <class Words>
+  [[nodiscard]] PLIMSOLL_HD std::int32_t receiver(std::int32_t expert, Words leading) const {
+    layer_graph const& g = s.local;
+    PLIMSOLL_NO_UNROLL
+    for (std::int32_t word = 0; word < g.words; ++word) {
+      std::uint64_t const ranks = g.of_expert[word * g.stride + expert].holders & leading(word);
+      if (ranks != 0) {
+        return 64 * word + lowest_bit(ranks);
+      }
+    }
+    return -1;
   }
 
-  /// Moves as much load as the path allows. Returns the first arc of the path that this closes.
-  PLIMSOLL_HD std::int32_t push(std::int32_t source, std::int32_t sink) {
-    auto const least = team.argmin(
-        nearest, [this](index_t i) { return s.share[s.local.arc_target[s.arc[s.path[i]]]]; });
-    std::int64_t const amount = minimum{}(
-        least.key, minimum{}(s.load[source] - s.capacity[source], s.capacity[sink] - s.load[sink]));
-    team.for_each(nearest, [=, this](index_t i) {
-      layer_graph const& g = s.local;
-      std::int32_t const from = s.path[i];
-      std::int32_t const to = s.path[i + 1];
-      std::int32_t const arc = s.arc[from];
-      std::int32_t const expert = g.arc_expert[arc];
-      std::int64_t const left = s.share[g.arc_target[arc]] - amount;
-      s.share[g.arc_target[arc]] = left;
+  /// Moves as much load as the path allows, which lowers the source's excess. Returns the depth of
+  /// the first arc of the path that this closes.
+  PLIMSOLL_HD std::int32_t push(std::int32_t source, std::int32_t sink, std::int64_t& excess) {
+    layer_graph const& g = s.local;
+    std::int64_t const room = s.capacity[sink] - s.load[sink];
+    std::int64_t const least = team.min(nearest, [=, this](index_t i) {
+      return s.share[s.local.arcs[s.local.path[i].arc].target];
+    });
+    std::int64_t const amount = minimum{}(least, minimum{}(excess, room));
+    bool const is_done = amount == excess;
+    bool const is_full = amount == room;
+    std::int32_t const last = nearest - 1;
+    ++work;
+    excess -= amount;
+    return team.min(nearest, [=, this, &g](index_t i) {
+      std::int32_t const from = g.path[i].rank;
+      std::int32_t const to = i < last ? g.path[i + 1].rank : sink;
+      rank_arc const arc = g.arcs[g.path[i].arc];
+      std::int64_t const left = s.share[arc.target] - amount;
+      s.share[arc.target] = left;
+      s.share[g.target_of(arc.expert, to)] += amount;
+      g.of(arc.expert, to).givers |= layer_graph::bit(to);
       if (left == 0) {
-        g.of(g.givers, expert, from) &= ~layer_graph::bit(from);
+        g.of(arc.expert, from).givers ^= layer_graph::bit(from);
+        g.way[from].to = -1;
       }
-      s.share[g.target_of(expert, to)] += amount;
-      g.of(g.givers, expert, to) |= layer_graph::bit(to);
       if (i == 0) {
         s.load[source] -= amount;
         s.load[sink] += amount;
+        if (is_done) {
+          layer_graph::remove(g.above, source);
+        }
+        if (is_full) {
+          layer_graph::remove(g.under, sink);
+          layer_graph::remove(g.at_step, sink);
+        }
       }
+      return left == 0 ? static_cast<std::int32_t>(i) : last;
     });
-    ++work;
-    if (s.load[sink] == s.capacity[sink]) {
-      leave_out(sink, nearest);
-    }
-    return amount == least.key ? static_cast<std::int32_t>(least.index) : nearest - 1;
   }
 };
 
@@ -468,7 +506,7 @@ struct exact_finish {
     split_state const& s = flow.s;
     confinement first = bound;
     if constexpr (!Team::is_serial) {
-      s.local.fill(team, s.graph, s.layer, s.share);
+      flow.start();
     }
     for (bool more = true; more;) {
       std::int64_t const of_unit_speed = bound.capacity(1);
@@ -476,6 +514,9 @@ struct exact_finish {
         s.capacity[r] =
             s.speed.equal_speeds ? s.speed[r] * of_unit_speed : bound.capacity(s.speed[r]);
       });
+      if constexpr (!Team::is_serial) {
+        flow.take_capacities();
+      }
       bool any_above = false;
       for (bool done = false; !done;) {
         any_above = flow.find_depths();
@@ -508,8 +549,7 @@ struct exact_finish {
     std::int32_t const now = flow.set_now;
     team.for_each(s.graph.ranks, [=, this, &s](index_t r) {
       if (any_above) {
-        bool const is_reached = s.distance[r] >= 0;
-        s.set[r] = is_reached ? now : flow.is_settled(r) ? s.set[r] : 0;
+        s.set[r] = flow.is_reached(r) ? now : flow.is_settled(r) ? s.set[r] : 0;
       } else {
         s.set[r] = s.set[r] == 0 ? now : s.set[r];
       }
