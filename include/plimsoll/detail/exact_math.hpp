@@ -182,6 +182,9 @@ PLIMSOLL_HD inline std::int64_t multiply_divide(std::int64_t a, std::int64_t b, 
       static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b) -
                                 static_cast<std::uint64_t>(whole) * static_cast<std::uint64_t>(c)) +
       extra;
+  if (rest >= 0 && rest < c) {
+    return whole;  // the usual case; a GPU takes a hundred instructions for a division
+  }
   return whole + rest / c - (rest % c < 0);
 }
 

@@ -23,6 +23,12 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Returns sum / count for a sum of loads.
+PLIMSOLL_HD inline std::int64_t divide_whole(std::int64_t sum, index_t count) {
+  return static_cast<std::int64_t>(
+      divide_floor(static_cast<std::uint64_t>(sum), static_cast<std::uint32_t>(count)));
+}
+
 /// Fills two targets of equal speed.
 PLIMSOLL_HD inline void fill_two(split_state const& s, index_t first, std::int64_t demand) {
   split_graph const& g = s.graph;
@@ -100,8 +106,8 @@ PLIMSOLL_HD inline void fill_evenly(split_state const& s, index_t first, index_t
     }
     changed = below != count;
     count = below;
-    level = sum / count;
-    rest = sum % count;
+    level = divide_whole(sum, count);
+    rest = sum - level * count;
   }
   PLIMSOLL_NO_UNROLL
   for (index_t k = first; k < last; ++k) {
@@ -109,6 +115,14 @@ PLIMSOLL_HD inline void fill_evenly(split_state const& s, index_t first, index_t
     std::int64_t const up = other <= level ? level - other + (rest-- > 0) : 0;
     s.share_of(k) = up;
     other += up;
+  }
+}
+
+/// Takes the shares of targets [first, last) off their ranks.
+PLIMSOLL_HD inline void take_off(split_state const& s, index_t first, index_t last) {
+  PLIMSOLL_NO_UNROLL
+  for (index_t k = first; k < last; ++k) {
+    s.load[s.graph.target_rank[k]] -= s.share_of(k);
   }
 }
 
@@ -123,10 +137,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
     fill_two(s, first, demand);
     return;
   }
-  PLIMSOLL_NO_UNROLL
-  for (index_t k = first; k < last; ++k) {
-    s.load[g.target_rank[k]] -= s.share_of(k);
-  }
+  take_off(s, first, last);
   if (s.speed.equal_speeds) {
     fill_evenly(s, first, last, demand);
   } else {
@@ -134,77 +145,112 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
   }
 }
 
+/// Does the same as `fill` for ranks of equal speed and an expert with at most `most` targets, for
+/// a thread of a device: it loads all targets at once, and finds the level in registers.
+struct fill_few {
+  static constexpr std::int32_t most = 8;
+
+  split_state s;
+
+  PLIMSOLL_HD void operator()(std::int32_t first, std::int32_t count, std::int64_t demand) const {
+    std::int32_t const* const ranks = s.graph.target_rank + first;
+    std::int64_t* const shares = &s.share_of(first);
+    std::int32_t rank[most];
+    std::int64_t other[most];
+    for (std::int32_t k = 0; k < most; ++k) {
+      rank[k] = k < count ? ranks[k] : 0;
+    }
+    for (std::int32_t k = 0; k < most; ++k) {
+      other[k] = k < count ? s.load[rank[k]] - shares[k] : none;
+    }
+    // As in `fill_evenly`.
+    std::int64_t level = none - 1;
+    std::int64_t rest = 0;
+    std::int32_t below = 0;
+    PLIMSOLL_NO_UNROLL
+    for (bool changed = true; changed;) {
+      std::int32_t const before = below;
+      std::int64_t sum = demand;
+      below = 0;
+      for (std::int32_t k = 0; k < most; ++k) {
+        sum += other[k] <= level ? other[k] : 0;
+        below += other[k] <= level;
+      }
+      changed = below != before;
+      level = divide_whole(sum, below);
+      rest = sum - level * below;
+    }
+    for (std::int32_t k = 0; k < most; ++k) {
+      if (k < count) {
+        std::int64_t const up = other[k] <= level ? level - other[k] + (rest-- > 0) : 0;
+        shares[k] = up;
+        s.load[rank[k]] = other[k] + up;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t none = highest<std::int64_t>;  ///< above every level
+};
+
 /// Does the same as `fill` for ranks of equal speed, with one index per target instead of one per
-/// expert. It handles the experts of a color with more than `most_alone` targets.
+/// expert. It handles the experts of a color with more than `fill_few::most` targets: `fill` goes
+/// over n targets up to n + 3 times.
 ///
 /// A target gets load if raising all lower targets to its level takes at most the demand. The final
 /// level and the target's part of the remainder then follow from the targets that get load.
 struct fill_by_target {
-  /// `fill` goes over n targets up to n + 3 times: 54 steps of one thread for 6 targets.
-  static constexpr index_t most_alone = 6;
-
   split_state s;
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, index_t first_target, index_t count) const {
-    // Targets of a color are on different ranks, and these arrays are unused until the exact
-    // finish.
+    // Targets of a color are on different ranks, and these arrays of ranks are unused until the
+    // exact finish.
+    std::int64_t* const others = s.capacity;
     std::int32_t* const gets = s.distance;
-    std::int64_t* const share = s.capacity;
+    // Calls step(target, owner, the first and last target of the owner), counted within the color.
     auto const for_targets = [&](auto step) {
       team.for_each(count, [=, this](index_t i) {
-        index_t const k = first_target + i;
-        index_t const owner = s.graph.target_owner[k];
-        if (copies_of(owner) > most_alone) {
-          step(k, owner);
+        index_t const owner = s.graph.target_owner[first_target + i];
+        auto const first = static_cast<std::int32_t>(s.graph.target_begin[owner] - first_target);
+        auto const last = static_cast<std::int32_t>(s.graph.target_begin[owner + 1] - first_target);
+        if (last - first > fill_few::most) {
+          step(static_cast<std::int32_t>(i), owner, first, last);
         }
       });
     };
-    for_targets([=, this](index_t k, index_t owner) { gets[rank(k)] = is_lifted(k, owner); });
-    for_targets(
-        [=, this](index_t k, index_t owner) { share[rank(k)] = fair_share(k, owner, gets); });
-    for_targets([=, this](index_t k, index_t) {
-      s.load[rank(k)] = other(k) + share[rank(k)];
-      s.share_of(k) = share[rank(k)];
+    using number = std::int32_t;
+    for_targets([=, this](number i, index_t, number, number) {
+      index_t const k = first_target + i;
+      others[i] = s.load[s.graph.target_rank[k]] - s.share_of(k);
     });
-  }
-
-  [[nodiscard]] PLIMSOLL_HD index_t copies_of(index_t owner) const {
-    return s.graph.target_begin[owner + 1] - s.graph.target_begin[owner];
-  }
-
- private:
-  [[nodiscard]] PLIMSOLL_HD index_t rank(index_t k) const { return s.graph.target_rank[k]; }
-  /// Returns the load of other experts on the rank of a target.
-  [[nodiscard]] PLIMSOLL_HD std::int64_t other(index_t k) const {
-    return s.load[rank(k)] - s.share_of(k);
-  }
-  [[nodiscard]] PLIMSOLL_HD bool is_lifted(index_t k, index_t owner) const {
-    std::int64_t const mine = other(k);
-    std::int64_t left = s.demand[owner - s.first_replicated];
-    PLIMSOLL_NO_UNROLL
-    for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1] && left >= 0;
-         ++j) {
-      left -= maximum{}(mine - other(j), std::int64_t{0});
-    }
-    return left >= 0;
-  }
-  [[nodiscard]] PLIMSOLL_HD std::int64_t fair_share(index_t k, index_t owner,
-                                                    std::int32_t const* gets) const {
-    if (gets[rank(k)] == 0) {
-      return 0;
-    }
-    std::int64_t sum = s.demand[owner - s.first_replicated];
-    index_t count = 0;
-    index_t before = 0;
-    PLIMSOLL_NO_UNROLL
-    for (index_t j = s.graph.target_begin[owner]; j < s.graph.target_begin[owner + 1]; ++j) {
-      bool const is_one = gets[rank(j)] != 0;
-      sum += is_one ? other(j) : 0;
-      count += is_one;
-      before += is_one && j < k;
-    }
-    return sum / count - other(k) + (before < sum % count);
+    for_targets([=, this](number i, index_t owner, number first, number last) {
+      std::int64_t const mine = others[i];
+      std::int64_t left = s.demand[owner - s.first_replicated];
+      PLIMSOLL_NO_UNROLL
+      for (number j = first; j < last && left >= 0; ++j) {
+        left -= maximum{}(mine - others[j], std::int64_t{0});
+      }
+      gets[i] = left >= 0;
+    });
+    for_targets([=, this](number i, index_t owner, number first, number last) {
+      std::int64_t sum = s.demand[owner - s.first_replicated];
+      number all = 0;
+      number before = 0;
+      PLIMSOLL_NO_UNROLL
+      for (number j = first; j < last; ++j) {
+        bool const is_one = gets[j] != 0;
+        sum += is_one ? others[j] : 0;
+        all += is_one;
+        before += is_one && j < i;
+      }
+      std::int64_t const level = divide_whole(sum, all);
+      std::int64_t const rest = sum - level * all;
+      std::int64_t const share = gets[i] != 0 ? level - others[i] + (before < rest) : 0;
+      index_t const k = first_target + i;
+      s.load[s.graph.target_rank[k]] = others[i] + share;
+      s.share_of(k) = share;
+    });
   }
 };
 
@@ -378,7 +424,7 @@ struct minmax_lp_body {
       for (index_t i = graph.home_begin[row]; i < graph.home_begin[row + 1]; ++i) {
         sum += fixed(loads(layer, graph.home[i]), shift);
       }
-      s.load[r] = sum;
+      s.fixed[r] = s.load[r] = sum;
       s.set[r] = 1;
     });
   }
@@ -394,20 +440,31 @@ struct minmax_lp_body {
     for (index_t c = s.first_replicated; c < last; ++c) {
       index_t const first = graph.color_begin[c];
       index_t const end = graph.color_begin[c + 1];
-      // For 8 to 64 copies, one thread is 3 to 30 times as fast by expert as by target.
-      bool const by_expert = Team::is_serial || !s.speed.equal_speeds;
-      fill_by_target const of_many{s};
       // Fills experts, one per index, and tells whether any are left for `fill_by_target`.
-      bool const any_left = team.any(end - first, [=, &s](index_t i) {
-        bool const left = !by_expert && of_many.copies_of(first + i) > of_many.most_alone;
-        if (!left) {
+      bool const any_left = team.any(end - first, [=, this, &s](index_t i) {
+        if constexpr (Team::is_serial) {
+          // For 8 to 64 copies, one thread is 3 to 30 times as fast by expert as by target.
           fill(s, first + i);
+          return false;
+        } else {
+          std::int32_t const begin = graph.target_begin[first + i];
+          std::int32_t const last = graph.target_begin[first + i + 1];
+          std::int64_t const demand = s.demand[first + i - s.first_replicated];
+          if (!s.speed.equal_speeds) {
+            take_off(s, begin, last);
+            fill_by_speed(s, begin, last, demand);
+            return false;
+          }
+          bool const is_left = last - begin > fill_few::most;
+          if (!is_left) {
+            fill_few{s}(begin, last - begin, demand);
+          }
+          return is_left;
         }
-        return left;
       });
       if (any_left) {
         index_t const first_target = graph.target_begin[first];
-        of_many(team, first_target, graph.target_begin[end] - first_target);
+        fill_by_target{s}(team, first_target, graph.target_begin[end] - first_target);
       }
     }
   }
@@ -424,9 +481,8 @@ struct minmax_lp_body {
   }
 
   /// Returns true if the loads are within the tolerance of a bound. It tries the given bound and
-  /// that of the ranks within the tolerance of the peak: their load without the load that
-  /// replicated experts could move to other ranks. The better one stays in `bound`, and its ranks
-  /// in the bottleneck set.
+  /// that of the ranks within the tolerance of the peak: the load that cannot move to other ranks.
+  /// The better one stays in `bound`, and its ranks in the bottleneck set.
   template <class Team>
   PLIMSOLL_HD bool is_within(Team& team, split_state const& s, confinement& bound) const {
     index_t const ranks = graph.ranks;
@@ -438,20 +494,23 @@ struct minmax_lp_body {
     std::int32_t* const inside = s.distance;  // free until the exact finish
     team.for_each(ranks, [=, &s](index_t r) { inside[r] = s.level(r) >= threshold; });
     index_t const first = s.first_replicated;
-    std::int64_t const movable = team.sum(s.replicated, [=, this, &s](index_t i) {
-      std::int64_t share = 0;
-      std::int32_t all = 1;
-      PLIMSOLL_NO_UNROLL
-      for (index_t k = graph.target_begin[first + i]; k < graph.target_begin[first + i + 1]; ++k) {
-        std::int32_t const is_inside = inside[graph.target_rank[k]];
-        share += s.share_of(k) * is_inside;
-        all &= is_inside;
-      }
-      return share * (1 - all);
-    });
-    confinement const top{
-        team.sum(ranks, [=](index_t r) { return s.load[r] * inside[r]; }) - movable,
-        team.sum(ranks, [=, &s](index_t r) { return s.speed[r] * inside[r]; })};
+    // Only experts whose ranks are all inside cannot move load to other ranks.
+    std::int64_t const confined =
+        team.sum(maximum{}(ranks, s.replicated), [=, this, &s](index_t i) {
+          std::int64_t sum = i < ranks && inside[i] != 0 ? s.fixed[i] : 0;
+          if (i < s.replicated) {
+            index_t const end = graph.target_begin[first + i + 1];
+            index_t k = graph.target_begin[first + i];
+            PLIMSOLL_NO_UNROLL
+            while (k < end && inside[graph.target_rank[k]] != 0) {
+              ++k;
+            }
+            sum += k == end ? s.demand[i] : 0;
+          }
+          return sum;
+        });
+    confinement const top{confined,
+                          team.sum(ranks, [=, &s](index_t r) { return s.speed[r] * inside[r]; })};
     if (top.level(s.speed) > bound.level(s.speed)) {
       bound = top;
       team.for_each(ranks, [=](index_t r) { s.set[r] = inside[r]; });
