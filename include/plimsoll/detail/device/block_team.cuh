@@ -23,27 +23,26 @@ PLIMSOLL_NOINLINE __device__ T call_block_reduce(T value, Op op, int thread,
   return block_reduce(value, op, thread, exchange);
 }
 
-/// Min-queue of 64-bit keys, like `warp_queue`: thread j owns keys j, j + Threads, ... and keeps
-/// the smallest of them in a register.
-template <int Threads>
+/// Min-queue, like `warp_queue`: thread j owns keys j, j + Threads, ... and keeps the smallest of
+/// them in a register.
+template <int Threads, class Key>
 class block_queue {
  public:
-  __device__ block_queue(std::uint64_t* keys, index_t n, int thread,
-                         block_exchange<Threads>& exchange)
+  __device__ block_queue(Key* keys, index_t n, int thread, block_exchange<Threads>& exchange)
       : own_(keys, n, thread), thread_(thread), exchange_(exchange) {
     find_top();
   }
-  [[nodiscard]] __device__ bool empty() const { return top_ == no_key; }
-  [[nodiscard]] __device__ std::uint64_t top() const { return top_; }
+  [[nodiscard]] __device__ bool empty() const { return top_ == static_cast<Key>(no_key); }
+  [[nodiscard]] __device__ Key top() const { return top_; }
   template <class F>
   __device__ void update_top(F f) {
     own_.update(top_, f);
     find_top();
   }
-  __device__ void replace_top(std::uint64_t key) {
-    update_top([key](std::uint64_t) { return key; });
+  __device__ void replace_top(Key key) {
+    update_top([key](Key) { return key; });
   }
-  __device__ void pop() { replace_top(no_key); }
+  __device__ void pop() { replace_top(static_cast<Key>(no_key)); }
 
  private:
   __device__ void find_top() {
@@ -51,10 +50,10 @@ class block_queue {
     top_ = block_reduce(own_.smallest(), minimum{}, thread_, exchange_);
   }
 
-  owned_keys<Threads> own_;
+  owned_keys<Threads, Key> own_;
   int thread_;
   block_exchange<Threads>& exchange_;
-  std::uint64_t top_ = no_key;
+  Key top_ = static_cast<Key>(no_key);
 };
 
 /// Team with one problem per block. Every call begins with a barrier, so that the exchange buffer
@@ -156,9 +155,10 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
     }
   }
 
-  __device__ auto queue(std::uint64_t* keys, index_t n) {
+  template <class Key>
+  __device__ auto queue(Key* keys, index_t n) {
     __syncthreads();
-    return block_queue<Threads>(keys, n, thread_, exchange_);
+    return block_queue<Threads, Key>(keys, n, thread_, exchange_);
   }
 
  private:

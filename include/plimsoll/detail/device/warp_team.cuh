@@ -54,82 +54,116 @@ PLIMSOLL_NOINLINE __device__ T call_warp_reduce(T value, Op op) {
   return warp_reduce(value, op);
 }
 
-/// One thread's part of a queue of 64-bit keys: thread j owns keys j, j + Threads, ... It keeps the
-/// two smallest of them in registers, in order, and the others in `keys`. One key of each of 64
-/// ranks takes no memory. CUB has no queue.
-template <int Threads>
+/// One thread's part of a queue: thread j owns keys j, j + Threads, ... It keeps the two smallest
+/// of them in registers, in order, and the others in `keys`. One key of each of 64 ranks takes no
+/// memory. CUB has no queue.
+template <int Threads, class Key>
 class owned_keys {
  public:
-  __device__ owned_keys(std::uint64_t* keys, index_t n, int thread)
+  __device__ owned_keys(Key* keys, index_t n, int thread)
       : keys_(keys), end_(static_cast<int>(n)), others_(thread + 2 * Threads) {
-    std::uint64_t const one = thread < end_ ? keys[thread] : no_key;
-    std::uint64_t const two = thread + Threads < end_ ? keys[thread + Threads] : no_key;
+    Key const one = thread < end_ ? keys[thread] : none;
+    Key const two = thread + Threads < end_ ? keys[thread + Threads] : none;
     smallest_ = minimum{}(one, two);
     second_ = maximum{}(one, two);
 #pragma unroll 1
     for (int i = others_; i < end_; i += Threads) {
-      if (std::uint64_t const key = keys[i]; key < second_) {
+      if (Key const key = keys[i]; key < second_) {
         keys[i] = second_;
         second_ = maximum{}(key, smallest_);
         smallest_ = minimum{}(key, smallest_);
       }
     }
   }
-  [[nodiscard]] __device__ std::uint64_t smallest() const { return smallest_; }
+  [[nodiscard]] __device__ Key smallest() const { return smallest_; }
   /// Replaces `old` by f(old) if this thread owns it. Keys are unique, so at most one thread does.
   template <class F>
-  __device__ void update(std::uint64_t old, F f) {
+  __device__ void update(Key old, F f) {
     if (smallest_ == old) {
-      std::uint64_t const key = f(old);
-      if (key < second_) {
-        smallest_ = key;
-      } else {
-        smallest_ = second_;
-        second_ = key;
-        int place = -1;
-#pragma unroll 1
-        for (int i = others_; i < end_; i += Threads) {
-          std::uint64_t const other = keys_[i];
-          place = other < second_ ? i : place;
-          second_ = minimum{}(other, second_);
-        }
-        if (place >= 0) {
-          keys_[place] = key;
-        }
+      Key const key = f(old);
+      smallest_ = minimum{}(key, second_);
+      second_ = maximum{}(key, second_);
+      if (end_ > 2 * Threads && second_ == key) {
+        exchange_second();
       }
     }
   }
 
  private:
-  std::uint64_t* keys_;
+  static constexpr Key none = static_cast<Key>(no_key);
+
+  /// Exchanges the second smallest key for the smallest of the others, if that is smaller.
+  __device__ void exchange_second() {
+    Key const key = second_;
+    int place = -1;
+#pragma unroll 1
+    for (int i = others_; i < end_; i += Threads) {
+      Key const other = keys_[i];
+      place = other < second_ ? i : place;
+      second_ = minimum{}(other, second_);
+    }
+    if (place >= 0) {
+      keys_[place] = key;
+    }
+  }
+
+  Key* keys_;
   int end_;
   int others_;  ///< the first of the keys that are not in registers
-  std::uint64_t smallest_;
-  std::uint64_t second_;
+  Key smallest_;
+  Key second_;
 };
 
-/// Min-queue of 64-bit keys: `top` takes one warp reduction, and a replacement at most a pass over
-/// the keys of one lane.
+/// Min-queue: `top` takes one warp reduction, and a replacement at most a pass over the keys of one
+/// lane.
+template <class Key>
 class warp_queue {
  public:
-  __device__ warp_queue(std::uint64_t* keys, index_t n, int lane)
+  __device__ warp_queue(Key* keys, index_t n, int lane)
       : own_(keys, n, lane), top_(warp_reduce(own_.smallest(), minimum{})) {}
-  [[nodiscard]] __device__ bool empty() const { return top_ == no_key; }
-  [[nodiscard]] __device__ std::uint64_t top() const { return top_; }
+  [[nodiscard]] __device__ bool empty() const { return top_ == static_cast<Key>(no_key); }
+  [[nodiscard]] __device__ Key top() const { return top_; }
   template <class F>
   __device__ void update_top(F f) {
     own_.update(top_, f);
     top_ = warp_reduce(own_.smallest(), minimum{});
   }
-  __device__ void replace_top(std::uint64_t key) {
-    update_top([key](std::uint64_t) { return key; });
+  __device__ void replace_top(Key key) {
+    update_top([key](Key) { return key; });
   }
-  __device__ void pop() { replace_top(no_key); }
+  __device__ void pop() { replace_top(static_cast<Key>(no_key)); }
 
  private:
-  owned_keys<warp_size> own_;
-  std::uint64_t top_;
+  owned_keys<warp_size, Key> own_;
+  Key top_;
 };
+
+/// Sorts up to 64 unique keys: the place of a key is the number of smaller keys. CUB moves a whole
+/// tile of keys, few or many.
+template <class Key>
+__device__ inline void sort_few(Key* keys, int n, int lane) {
+  __syncwarp();
+  Key const one = lane < n ? keys[lane] : Key{0};
+  Key const two = lane + warp_size < n ? keys[lane + warp_size] : Key{0};
+  auto const place_of = [=](Key key) {
+    int place = 0;
+#pragma unroll 4
+    for (int i = 0; i < n; ++i) {
+      place += static_cast<int>(keys[i] < key);
+    }
+    return place;
+  };
+  int const place_of_one = place_of(one);
+  int const place_of_two = n <= warp_size ? 0 : place_of(two);
+  __syncwarp();
+  if (lane < n) {
+    keys[place_of_one] = one;
+  }
+  if (lane + warp_size < n) {
+    keys[place_of_two] = two;
+  }
+  __syncwarp();
+}
 
 /// One lane's part of up to 32 * Each unique keys above 0, in registers and in descending order.
 /// CUB's sorts move the keys of all lanes, and its sorts of one thread take a round per key.
@@ -275,7 +309,11 @@ class warp_team : public team_operations<warp_team<Streaming>> {
 
   template <class Key>
   __device__ void sort(Key* keys, index_t n, std::byte* storage) {
-    team_sort<warp>(keys, n, storage, lane_);
+    if (n <= 2 * warp_size) {
+      sort_few(keys, static_cast<int>(n), lane_);
+    } else {
+      team_sort<warp>(keys, n, storage, lane_);
+    }
   }
 
   template <class F>
@@ -284,9 +322,10 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     this->sorted_ranks(n, bin_of, ranks, storage);
   }
 
-  __device__ auto queue(std::uint64_t* keys, index_t n) {
+  template <class Key>
+  __device__ auto queue(Key* keys, index_t n) {
     __syncwarp();
-    return warp_queue(keys, n, lane_);
+    return warp_queue<Key>(keys, n, lane_);
   }
 
   static constexpr index_t most_largest = 256;  ///< most scores of `largest`: eight for each lane
