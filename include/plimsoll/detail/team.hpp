@@ -291,6 +291,14 @@ PLIMSOLL_HD inline void increment(std::int32_t* count) {
   __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 #endif
 }
+/// Adds 1 atomically and returns the earlier value: a place in a list, in any order.
+PLIMSOLL_HD inline std::int32_t next_place(std::int32_t* count) {
+#if defined(__CUDA_ARCH__)
+  return atomicAdd(count, 1);
+#else
+  return __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+#endif
+}
 /// Adds `more` atomically.
 PLIMSOLL_HD inline void add_to(std::int32_t* sum, std::int32_t more) {
 #if defined(__CUDA_ARCH__)

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/least_loaded_homes.hpp>
@@ -133,14 +134,48 @@ struct least_loaded_state {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   /// Combined with a rank's number: the queue key of a full rank.
   static constexpr std::uint64_t full = std::uint64_t{1} << 63;
-  static constexpr index_t word = 32;
+  /// A thread reads the values of so many experts at a time. A read takes as long as ten
+  /// instructions, and several reads that do not wait for each other take as long as one.
+  static constexpr int together = 8;
 
   struct cursor {
-    std::int32_t pieces;     ///< of all experts so far
-    std::int32_t transfers;  ///< of all experts so far
-    std::int32_t given;      ///< assigned tokens of the current expert
-    std::int32_t forced;     ///< tokens that went to a rank without room for a chunk
-    std::int32_t kept;       ///< tokens that stayed at home, above capacity
+    std::int32_t pieces;  ///< of all experts so far
+    std::int32_t given;   ///< assigned tokens of the current expert
+    std::int32_t forced;  ///< tokens that went to a rank without room for a chunk
+    std::int32_t kept;    ///< tokens that stayed at home, above capacity
+    std::int32_t visits;  ///< listed visits
+  };
+  struct alignas(16) given_expert {
+    std::int32_t tokens;
+    std::int32_t home;    ///< the first of its homes
+    std::int32_t copies;  ///< the number of its homes
+  };
+  struct alignas(16) split_expert {
+    std::int32_t segments;
+    std::int32_t transfers;
+    // After the visit, indices into `pieces`. While the plan is written, the distances from these
+    // to the first segment and the first transfer of the expert.
+    std::int32_t first;
+    std::int32_t first_sent;  ///< the first piece that needs a transfer; others follow it
+  };
+  /// A part of a visited expert's tokens, from the end of its previous piece.
+  struct alignas(16) piece {
+    std::int32_t expert;
+    std::int32_t rank;
+    std::int32_t end;
+    std::int32_t from;  ///< the rank that sends the weights, -1 if the rank holds them
+  };
+  struct alignas(16) listed_visit {
+    std::int32_t expert;
+    std::int32_t home;
+    std::int32_t tokens;
+    std::int32_t rest;  ///< tokens above the home's capacity; below 0: they stay there; 0: no visit
+  };
+  static constexpr std::int32_t unlisted = lowest<std::int32_t>;
+  /// The parts of a listed plan whose outcome is in the arrays of ranks and experts.
+  struct settled_parts {
+    std::int32_t visits;
+    std::int32_t pieces;
   };
 
   std::int32_t* load;      ///< `[ranks]`: assigned tokens, and shares of experts not yet visited
@@ -149,37 +184,33 @@ struct least_loaded_state {
   std::uint64_t* queue;    ///< `[ranks]`: ranks with free capacity come before full ranks
   std::int32_t* imports;   ///< `[ranks]`
   std::int32_t* exports;   ///< `[ranks]`
-  std::int32_t* working;   ///< `[ranks]`: the number of experts with tokens on the rank
   std::int32_t* latest;    ///< `[ranks]`: the rank's latest piece, -1 before the first
-  double* busy;            ///< `[ranks]`: time of sending and receiving weights
-  // Only with a price. Both belong to the index of the team's loop that evaluated the cost.
-  std::int32_t* bad_rank;    ///< `[ranks]`: the rank of the first invalid cost, -1 if none
-  double* bad_cost;          ///< `[ranks]`: that cost
-  std::uint64_t* order;      ///< `[experts]`: the heaviest first
-  std::byte* sort_storage;   ///< of `order`
-  std::int32_t* first;       ///< `[experts]`: the first piece of a visited expert
-  std::int32_t* count;       ///< `[experts]`: the number of segments
-  std::int32_t* first_sent;  ///< `[experts]`: the first transfer of a visited expert
-  std::int32_t* sent;        ///< `[experts]`: the number of transfers
-  // Pieces and transfers of visited experts, in the order of visits.
-  std::int32_t* expert;  ///< `[segment_limit]`: the expert of a piece
-  std::int32_t* rank;    ///< `[segment_limit]`: the rank of a piece
-  std::int32_t* end;     ///< `[segment_limit]`: end of a piece, where the expert's next begins
-  std::int32_t* piece;   ///< `[segment_limit]`: the piece that a transfer is for
-  std::int32_t* from;    ///< `[segment_limit]`: the source of a transfer
+  // Only with a price. The last two belong to the index of the team's loop that evaluated the cost.
+  std::int32_t* working;    ///< `[ranks]`: the number of experts with tokens on the rank
+  double* busy;             ///< `[ranks]`: time of sending and receiving weights
+  std::int32_t* bad_rank;   ///< `[ranks]`: the rank of the first invalid cost, -1 if none
+  double* bad_cost;         ///< `[ranks]`: that cost
+  std::uint64_t* order;     ///< `[experts]`: the heaviest first, or the listed visits in this order
+  std::byte* sort_storage;  ///< of `order`
+  given_expert* given;      ///< `[experts]`
+  std::int32_t* part;       ///< `[pairs]`: tokens of a rank's expert, as in `homes.expert`
+  split_expert* split;      ///< `[experts]`
+  std::uint64_t* before;  ///< `[ceil(experts / together)]`: segments and transfers of lower experts
+  piece* pieces;          ///< `[segment_limit]`: of visited experts, in the order of visits
   cursor* now;
   first_overload* overload;  ///< `[1]`: of the first plan that exceeds its capacity
   // Only with listed rules.
-  std::int32_t* by_load;   ///< `[experts]`: the experts of every rank, the heaviest first
-  std::int32_t* excess;    ///< `[experts]`: tokens that do not fit at home; 0: no visit
-  std::int32_t* left;      ///< `[experts]`: the home's load after the visit
-  std::int32_t* position;  ///< `[experts]`: position in `order`
-  std::uint32_t* visits;   ///< `[ceil(experts / 32)]`: one bit per position in `order`: 1: visit
+  std::int32_t* rest;      ///< `[experts]`: as in a listed visit, or `unlisted`
+  listed_visit* visits;    ///< `[experts]`: as `order`
+  std::int32_t* first;     ///< `[experts]`: the first piece of a visit
+  std::uint32_t* helpers;  ///< `[ranks]`: load, then rank; the load of a full rank is its capacity
 
-  PLIMSOLL_HD static constexpr index_t words_of(index_t bits) { return (bits + word - 1) / word; }
+  PLIMSOLL_HD static constexpr index_t groups_of(index_t n) {
+    return (n + together - 1) / together;
+  }
 
   PLIMSOLL_HD static least_loaded_state in(scratch& memory, index_t experts, index_t ranks,
-                                           index_t pieces, bool is_free, bool is_listed) {
+                                           index_t pairs, bool is_free, bool is_listed) {
     least_loaded_state s{};
     memory.take(s.load, ranks);
     memory.take(s.capacity, ranks);
@@ -187,30 +218,24 @@ struct least_loaded_state {
     memory.take(s.queue, ranks);
     memory.take(s.imports, ranks);
     memory.take(s.exports, ranks);
-    memory.take(s.working, ranks);
+    memory.take(s.working, is_free ? 0 : ranks);
     memory.take(s.latest, ranks);
-    memory.take(s.busy, ranks);
+    memory.take(s.busy, is_free ? 0 : ranks);
     memory.take(s.bad_rank, is_free ? 0 : ranks);
     memory.take(s.bad_cost, is_free ? 0 : ranks);
     memory.take(s.order, experts);
     memory.take(s.sort_storage, sort_bytes<warp, std::uint64_t>(experts));
-    memory.take(s.first, experts);
-    memory.take(s.count, experts);
-    memory.take(s.first_sent, experts);
-    memory.take(s.sent, experts);
-    memory.take(s.expert, pieces);
-    memory.take(s.rank, pieces);
-    memory.take(s.end, pieces);
-    memory.take(s.piece, pieces);
-    memory.take(s.from, pieces);
+    memory.take(s.given, experts);
+    memory.take(s.split, experts);
+    memory.take(s.before, groups_of(experts));
+    memory.take(s.part, pairs);
+    memory.take(s.pieces, spill_plan_arrays::segment_limit(experts, ranks, pairs));
     memory.take(s.now, 1);
     memory.take(s.overload, 1);
-    index_t const listed = is_listed ? experts : 0;
-    memory.take(s.by_load, listed);
-    memory.take(s.excess, listed);
-    memory.take(s.left, listed);
-    memory.take(s.position, listed);
-    memory.take(s.visits, words_of(listed));
+    memory.take(s.rest, is_listed ? experts : 0);
+    memory.take(s.visits, is_listed ? experts : 0);
+    memory.take(s.first, is_listed ? experts : 0);
+    memory.take(s.helpers, is_listed ? ranks : 0);
     return s;
   }
 };
@@ -233,48 +258,37 @@ struct least_loaded_body {
   spill_plan_arrays out;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<least_loaded_state>(homes.experts, ranks.size(), pieces(), bool{is_free},
-                                              bool{rules.listed});
+    return bytes_taken_by<least_loaded_state>(homes.experts, ranks.size(), homes.slots,
+                                              bool{is_free}, bool{rules.listed});
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t) const {
     least_loaded_state const s = least_loaded_state::in(memory, homes.experts, ranks.size(),
-                                                        pieces(), is_free, rules.listed);
-    load_scale const scale =
-        scale_loads(team, homes.experts, [this](index_t e) { return loads(e); });
-    if (scale.refused) {
-      refuse(team, scale.refused);
-      return;
-    }
-    auto const total =
-        team.sum(homes.experts, [this](index_t e) { return static_cast<std::int64_t>(loads(e)); });
+                                                        homes.slots, is_free, rules.listed);
+    std::int64_t const total = read_loads(team, s);
     if (total > highest<std::int32_t>) {
-      refuse(team, fault_of(fault_kind::tokens, -1, total));
+      load_scale const scale =
+          scale_loads(team, homes.experts, [this](index_t e) { return loads(e); });
+      refuse(team, scale.refused ? scale.refused : fault_of(fault_kind::tokens, -1, total));
       return;
     }
     if constexpr (!is_free) {
       team.for_each(ranks.size(), [&](index_t r) { s.bad_rank[r] = -1; });
     }
-    stay(team, s);
+    std::int64_t const peak = stay(team, s);
     team.store(s.overload, {});
     spill_report report{};
     report.tokens = total;
-    std::int64_t const peak = peak_level(team, s);
     report.home_peak = ranks.time_at(peak);
     report.home_time = longest(team, s);
     report.imbalance = imbalance(team, peak, total);
     report.spills = ranks.live() > 1 && total > 0 && report.imbalance >= rules.lambda ? 1 : 0;
-    set_capacities(team, s, total);
-    levels const at{peak, capacity_level(team, s), confined_level(team)};
+    levels const at{peak, set_capacities(team, s, total), confined_level(team)};
     std::int64_t raised = at.capacity;
     report.capacity = ranks.time_at(at.capacity);
     report.time = report.home_time;
     if (report.spills != 0) {
-      team.for_each(homes.experts, [&](index_t e) {
-        s.order[e] = heavier_first(static_cast<fixed_load>(load_of(e)), e);
-      });
-      team.sort(s.order, homes.experts, s.sort_storage);
       raised = spill_within_limits(team, s, total, at);
       report.time = longest(team, s);
     }
@@ -299,22 +313,26 @@ struct least_loaded_body {
     std::int64_t confined;   ///< see `confined_level`
   };
 
-  /// Returns a bound on the pieces of visited experts.
-  [[nodiscard]] PLIMSOLL_HD index_t pieces() const {
-    return spill_plan_arrays::segment_limit(homes.experts, ranks.size(), homes.slots);
-  }
   [[nodiscard]] PLIMSOLL_HD bool is_plain() const {
     return rules.plain && ranks.numbers->equal_speeds != 0 && homes.numbers->pairs == homes.experts;
   }
-  [[nodiscard]] PLIMSOLL_HD bool is_listed() const {
+  /// Returns true if a list of visits makes the plan: the keys of its queue are words.
+  [[nodiscard]] PLIMSOLL_HD bool is_listed(std::int64_t capacity) const {
     return rules.listed && is_plain() &&
-           homes.numbers->most_held <= least_loaded_rules::most_listed;
+           homes.numbers->most_held <= least_loaded_rules::most_listed &&
+           capacity < highest<std::int32_t> >> rank_bits();
+  }
+  /// Returns the number of bits of a rank's number in the keys of helpers.
+  [[nodiscard]] PLIMSOLL_HD int rank_bits() const {
+    return bit_width(static_cast<std::uint64_t>(ranks.size() - 1));
   }
   [[nodiscard]] PLIMSOLL_HD std::int32_t load_of(index_t e) const {
     return static_cast<std::int32_t>(loads(e));
   }
-  [[nodiscard]] PLIMSOLL_HD std::int32_t share_of(index_t e, index_t position) const {
-    return home_share(load_of(e), homes.copies(e), position);
+  [[nodiscard]] PLIMSOLL_HD std::int32_t share_of(least_loaded_state const& s, index_t e,
+                                                  index_t position) const {
+    least_loaded_state::given_expert const of = s.given[e];
+    return home_share(of.tokens, of.copies, position);
   }
   [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of(least_loaded_state const& s, index_t r) const {
     auto const height = static_cast<std::uint64_t>(ranks.height_of(s.load[r], r));
@@ -324,31 +342,102 @@ struct least_loaded_body {
     return static_cast<index_t>(key & 0x7fff);
   }
 
-  /// Resets the state to plain expert parallelism: all tokens at home.
+  /// Copies the loads to scratch. Returns their sum, at least 2^47 if one is refused or if the sum
+  /// is.
   template <class Team>
-  PLIMSOLL_HD void stay(Team& team, least_loaded_state const& s) const {
-    team.for_each(ranks.size(), [&](index_t r) {
+  PLIMSOLL_HD std::int64_t read_loads(Team& team, least_loaded_state const& s) const {
+    struct loaded {
+      std::remove_cvref_t<decltype(loads(index_t{}))> tokens;
+      std::int32_t home;
+      std::int32_t copies;
+    };
+    auto const read = [&](index_t e) {
+      index_t const begin = homes.begin(e);
+      return loaded{loads(e), homes.rank[begin], static_cast<std::int32_t>(homes.end(e) - begin)};
+    };
+    auto const use = [&](index_t e, loaded const& of) {
+      s.given[e] = {static_cast<std::int32_t>(of.tokens), of.home, of.copies};
+      return is_load(of.tokens) ? static_cast<std::int64_t>(of.tokens) : load_limit;
+    };
+    if constexpr (Team::is_serial) {
+      return team.sum(homes.experts, [&](index_t e) { return use(e, read(e)); });
+    } else {
+      return team.sum(least_loaded_state::groups_of(homes.experts), [&](index_t first) {
+        std::int64_t sum = 0;
+        read_together(first, homes.experts, read,
+                      [&](index_t e, loaded const& of) { sum += use(e, of); });
+        return sum;
+      });
+    }
+  }
+  /// Calls use(i, read(i)) for one of `groups_of(n)` groups of indices: i = first, first + groups,
+  /// ... below n, after it has read all values.
+  template <class Read, class Use>
+  PLIMSOLL_HD static void read_together(index_t first, index_t n, Read read, Use use) {
+    constexpr int together = least_loaded_state::together;
+    // A GPU takes several instructions for each operation on indices of 64 bits.
+    auto const end = static_cast<std::uint32_t>(n);
+    std::uint32_t const step = (end + together - 1) / together;
+    decltype(read(first)) values[together];
+    auto i = static_cast<std::uint32_t>(first);
+    for (auto& value : values) {
+      value = read(index_t{minimum{}(i, end - 1)});
+      i += step;
+    }
+    i = static_cast<std::uint32_t>(first);
+    for (auto const& value : values) {
+      if (i < end) {
+        use(index_t{i}, value);
+      }
+      i += step;
+    }
+  }
+
+  /// Resets the state to plain expert parallelism: all tokens at home. Returns the peak's level.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t stay(Team& team, least_loaded_state const& s) const {
+    auto const part_of = [&](index_t pair) {
+      return share_of(s, homes.expert[pair], homes.position[pair]);
+    };
+    if constexpr (!Team::is_serial) {
+      index_t const pairs = homes.numbers->pairs;
+      if (pairs == homes.experts) {  // each has one home
+        team.for_each(least_loaded_state::groups_of(pairs), [&](index_t first) {
+          read_together(
+              first, pairs, [&](index_t pair) { return s.given[homes.expert[pair]].tokens; },
+              [&](index_t pair, std::int32_t tokens) { s.part[pair] = tokens; });
+        });
+      } else {
+        team.for_each(pairs, [&](index_t pair) { s.part[pair] = part_of(pair); });
+      }
+    }
+    team.for_each(homes.experts, [&](index_t e) {
+      s.split[e] = {minimum{}(s.given[e].tokens, s.given[e].copies), 0, 0, 0};
+      if (rules.listed) {
+        s.rest[e] = least_loaded_state::unlisted;
+      }
+    });
+    team.store(s.now, {});
+    return team.max(ranks.size(), [&](index_t r) {
       std::int32_t sum = 0;
       std::int32_t working = 0;
       PLIMSOLL_NO_UNROLL
-      for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
-        std::int32_t const part = share_of(homes.expert[i], homes.position[i]);
+      for (std::int32_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
+        std::int32_t const part = Team::is_serial ? part_of(i) : s.part[i];
         sum += part;
         working += part > 0;
       }
       s.load[r] = sum;
-      s.working[r] = working;
       s.imports[r] = 0;
       s.exports[r] = 0;
       s.latest[r] = -1;
-      s.busy[r] = 0;
+      if constexpr (!is_free) {
+        s.working[r] = working;
+        s.busy[r] = 0;
+      }
       s.key[r] = ranks.lives(r) ? key_of(s, r) : least_loaded_state::none;
+      return ranks.lives(r) ? ranks.level_of(sum, r) : std::int64_t{0};
     });
-    team.for_each(homes.experts, [&](index_t e) {
-      s.count[e] = minimum{}(load_of(e), static_cast<std::int32_t>(homes.copies(e)));
-      s.sent[e] = 0;
-    });
-    team.store(s.now, {});
   }
 
   template <class Team>
@@ -413,34 +502,36 @@ struct least_loaded_body {
     return ranks.over_mean(peak, ranks.total_speed(team), total);
   }
 
+  /// Returns the level of the highest capacity.
   template <class Team>
-  PLIMSOLL_HD void set_capacities(Team& team, least_loaded_state const& s,
-                                  std::int64_t total) const {
+  PLIMSOLL_HD std::int64_t set_capacities(Team& team, least_loaded_state const& s,
+                                          std::int64_t total) const {
     double const exact = multiply(rules.alpha, static_cast<double>(total));
     auto whole = static_cast<std::int64_t>(rules.round_up ? exact : almost(exact));
     whole += rules.round_up && almost(static_cast<double>(whole)) < exact;
     if (rules.round_up) {
-      fill_to(team, s, total, ranks.level_for(team, whole));
-      return;
+      return fill_to(team, s, total, ranks.level_for(team, whole));
     }
     std::int64_t const speeds = ranks.total_speed(team);
-    team.for_each(ranks.size(), [&](index_t r) {
+    return set_each_capacity(team, s, [&](index_t r) {
       std::int64_t const least = ranks.lives(r) ? 1 : 0;
       std::int64_t const part = maximum{}(multiply_divide(whole, ranks.speed()[r], speeds), least);
-      s.capacity[r] = static_cast<std::int32_t>(minimum{}(part, total));
+      return minimum{}(part, total);
     });
   }
   template <class Team>
-  PLIMSOLL_HD void fill_to(Team& team, least_loaded_state const& s, std::int64_t total,
-                           std::int64_t level) const {
-    team.for_each(ranks.size(), [&](index_t r) {
-      s.capacity[r] = static_cast<std::int32_t>(minimum{}(ranks.room_below(level, r), total));
-    });
+  PLIMSOLL_HD std::int64_t fill_to(Team& team, least_loaded_state const& s, std::int64_t total,
+                                   std::int64_t level) const {
+    return set_each_capacity(
+        team, s, [&](index_t r) { return minimum{}(ranks.room_below(level, r), total); });
   }
-  template <class Team>
-  PLIMSOLL_HD std::int64_t capacity_level(Team& team, least_loaded_state const& s) const {
+  template <class Team, class Capacity>
+  PLIMSOLL_HD std::int64_t set_each_capacity(Team& team, least_loaded_state const& s,
+                                             Capacity capacity_of) const {
     return team.max(ranks.size(), [&](index_t r) {
-      return ranks.lives(r) ? ranks.level_of(s.capacity[r], r) : std::int64_t{0};
+      std::int64_t const capacity = capacity_of(r);
+      s.capacity[r] = static_cast<std::int32_t>(capacity);
+      return ranks.lives(r) ? ranks.level_of(capacity, r) : std::int64_t{0};
     });
   }
 
@@ -454,11 +545,15 @@ struct least_loaded_body {
                                                std::int64_t total, levels const& at) const {
     // On the host `spill` is 1 to 2.1 times as fast as the list; most with few ranks.
     if constexpr (is_free && !Team::is_serial) {
-      if (is_listed()) {
-        spill_by_list(team, s);
+      if (is_listed(at.capacity)) {
+        spill_by_list(team, s, static_cast<std::int32_t>(at.capacity));
         return at.capacity;
       }
     }
+    team.for_each(homes.experts, [&](index_t e) {
+      s.order[e] = heavier_first(static_cast<fixed_load>(load_of(e)), e);
+    });
+    team.sort(s.order, homes.experts, s.sort_storage);
     // One loop makes all plans, as `spill` is large and compiled for each of its callers: the first
     // plan, those of the search, the one at the level found, and the first again if that is no
     // better.
@@ -581,194 +676,227 @@ struct least_loaded_body {
   }
 
   /// Makes the same plan as `spill` in fewer team calls, for listed rules. Each expert then has one
-  /// home, and an overloaded rank gets no tokens except forced ones. So all visits are known
-  /// beforehand; if tokens are forced on a rank, its later visits are predicted again. A helper's
-  /// load is in its key, so that all threads follow the assignment and one writes it; a chunk takes
-  /// one step of the queue.
+  /// home, all live ranks have the same capacity, and an overloaded rank gets no tokens except
+  /// forced ones. So all visits are known beforehand; if tokens are forced on a rank, its later
+  /// visits are predicted again. A helper's load is in its key, so that all threads follow the
+  /// assignment and one writes it; a chunk takes one step of the queue. What does not decide about
+  /// later visits is written for all visits at the same time, at the end or before tokens are
+  /// forced.
   template <class Team>
-  PLIMSOLL_HD void spill_by_list(Team& team, least_loaded_state const& s) const {
-    index_t const experts = homes.experts;
-    team.for_each(experts, [&](index_t i) {
-      index_t const e = id_of(s.order[i]);
-      s.position[e] = static_cast<std::int32_t>(i);
-      index_t const begin = homes.rank_begin[home_of(e)];
-      index_t heavier = 0;
-      PLIMSOLL_NO_UNROLL
-      for (index_t other = begin; other < homes.rank_begin[home_of(e) + 1]; ++other) {
-        heavier += visit_key(homes.expert[other]) < s.order[i];
-      }
-      s.by_load[begin + heavier] = static_cast<std::int32_t>(e);
-    });
+  PLIMSOLL_HD void spill_by_list(Team& team, least_loaded_state const& s,
+                                 std::int32_t capacity) const {
+    int const bits = rank_bits();
     team.for_each(ranks.size(), [&](index_t r) {
-      s.queue[r] = key_of_helper(s, r);
-      predict_visits(s, r, s.load[r], -1);
+      std::int32_t const load = s.load[r];
+      std::int32_t const filled = load < s.capacity[r] ? load : capacity;  // a dead rank has none
+      s.helpers[r] = static_cast<std::uint32_t>(filled) << bits | static_cast<std::uint32_t>(r);
+      list_visits(s, r, load, highest<std::int32_t>, -1);
     });
-    team.for_each(least_loaded_state::words_of(experts), [&](index_t word) {
-      index_t const begin = word * least_loaded_state::word;
-      index_t const size = minimum{}(least_loaded_state::word, experts - begin);
-      std::uint32_t bits = 0;
-      PLIMSOLL_NO_UNROLL
-      for (index_t bit = 0; bit < size; ++bit) {
-        bits |= std::uint32_t{s.excess[id_of(s.order[begin + bit])] > 0} << bit;
-      }
-      s.visits[word] = bits;
-    });
-    auto helpers = team.queue(s.queue, ranks.size());
+    std::int32_t visits = sort_visits(team, s, 0);
+    auto helpers = team.queue(s.helpers, ranks.size());
     least_loaded_state::cursor now{};
+    least_loaded_state::settled_parts settled{};
+    least_loaded_state::listed_visit next = s.visits[0];
     PLIMSOLL_NO_UNROLL
-    for (index_t i = next_visit(s, 0); i < experts; i = next_visit(s, i + 1)) {
-      std::uint64_t const forced = visit_listed(team, s, helpers, now, id_of(s.order[i]));
-      if (forced != least_loaded_state::none) {
-        team.single([&] { predict_again(s, rank_of(forced), load_in(forced), i); });
+    for (std::int32_t i = 0; i < visits; ++i) {
+      // Reads ahead, so that the visit does not wait for its memory.
+      least_loaded_state::listed_visit const visit = next;
+      next = s.visits[minimum{}(i + 1, visits - 1)];
+      team.store(s.first + i, now.pieces);
+      std::int32_t const rest = visit_listed(team, s, helpers, now, visit, capacity, bits);
+      if (rest > 0) {
+        settle(team, s, settled, i + 1, now.pieces);
+        force(team, s, helpers, now, i, rest, capacity, bits);
+        settled.pieces = now.pieces;
+        visits = sort_visits(team, s, i + 1);
+        next = s.visits[minimum{}(i + 1, visits - 1)];
       }
     }
+    settle(team, s, settled, visits, now.pieces);
     team.store(s.now, now);
-    team.for_each(now.transfers, [&](index_t i) { increment(s.imports + s.rank[s.piece[i]]); });
   }
-  [[nodiscard]] PLIMSOLL_HD index_t home_of(index_t e) const { return homes.rank[homes.begin(e)]; }
-  [[nodiscard]] PLIMSOLL_HD std::uint64_t visit_key(index_t e) const {
-    return heavier_first(static_cast<fixed_load>(load_of(e)), e);
+  /// Sorts the visits from position `from` of the list. Returns the number of all visits.
+  template <class Team>
+  PLIMSOLL_HD std::int32_t sort_visits(Team& team, least_loaded_state const& s,
+                                       std::int32_t from) const {
+    std::int32_t const visits = s.now->visits;
+    team.sort(s.order + from, visits - from, s.sort_storage);
+    team.for_each(visits - from, [&](index_t i) {
+      std::uint64_t const key = s.order[from + i];
+      index_t const e = id_of(key);
+      s.visits[from + i] = {static_cast<std::int32_t>(e), s.given[e].home,
+                            static_cast<std::int32_t>(heavy_load_of(key)), s.rest[e]};
+    });
+    return visits;
   }
-  /// Returns the load in a key of `key_of`, if speeds are equal.
-  PLIMSOLL_HD static std::int32_t load_in(std::uint64_t key) {
-    return static_cast<std::int32_t>(key >> 15);
+  /// Writes the outcome of the visits and pieces that are not settled.
+  template <class Team>
+  PLIMSOLL_HD void settle(Team& team, least_loaded_state const& s,
+                          least_loaded_state::settled_parts& settled, std::int32_t visits,
+                          std::int32_t pieces) const {
+    team.for_each(visits - settled.visits, [&, from = settled.visits](index_t i) {
+      least_loaded_state::listed_visit const of = s.visits[from + i];
+      std::int32_t const moved = maximum{}(of.rest, 0);
+      std::int32_t const first = s.first[from + i];
+      std::int32_t const end = from + i + 1 < visits ? s.first[from + i + 1] : pieces;
+      std::int32_t const first_sent = first + static_cast<std::int32_t>(of.tokens > moved);
+      if (of.rest == 0) {
+        return;
+      }
+      if (first_sent > first) {
+        s.pieces[first] = {of.expert, of.home, of.tokens - moved, -1};
+      }
+      s.split[of.expert] = {end - first, end - first_sent, first, first_sent};
+      add_to(s.load + of.home, -moved);
+    });
+    team.for_each(pieces - settled.pieces, [&, from = settled.pieces](index_t i) {
+      least_loaded_state::piece const piece = s.pieces[from + i];
+      if (piece.from >= 0) {
+        add_to(s.load + piece.rank, piece.end - begin_of(s, from + i));
+        increment(s.imports + piece.rank);
+      }
+    });
+    settled = {visits, pieces};
+  }
+  /// Returns the first token of a piece.
+  PLIMSOLL_HD static std::int32_t begin_of(least_loaded_state const& s, index_t piece) {
+    least_loaded_state::piece const previous = s.pieces[piece - (piece > 0)];
+    return piece > 0 && previous.expert == s.pieces[piece].expert ? previous.end : 0;
   }
 
-  /// Predicts the visits of a rank's experts after position `after` of the order, from the load
-  /// that the rank has by then.
-  PLIMSOLL_HD void predict_visits(least_loaded_state const& s, index_t r, std::int32_t load,
-                                  index_t after) const {
+  /// Predicts the visits of a rank's experts from the load that the rank has by then, and lists
+  /// those that are not in the list. Begins after the expert at index `at` of `homes.expert`, which
+  /// has `tokens` tokens, in the order of visits: the heaviest first, then by rising index.
+  PLIMSOLL_HD void list_visits(least_loaded_state const& s, index_t r, std::int32_t load,
+                               std::int32_t tokens, std::int32_t at) const {
+    std::int32_t const capacity = s.capacity[r];
+    std::int32_t const begin = homes.rank_begin[r];
+    std::int32_t const end = homes.rank_begin[r + 1];
     PLIMSOLL_NO_UNROLL
-    for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
-      index_t const e = s.by_load[i];
-      if (s.position[e] > after) {
-        std::int32_t const rest = minimum{}(load_of(e), load - s.capacity[r]);
-        s.excess[e] = maximum{}(rest, std::int32_t{0});
-        load -= rest > 0 && !stays(rest) ? rest : 0;
-        s.left[e] = load;
+    while (load > capacity) {
+      std::int32_t most = 0;
+      std::int32_t next = begin;
+      for (std::int32_t i = begin; i < end; ++i) {
+        std::int32_t const part = s.part[i];
+        bool const is_later = part < tokens || (part == tokens && i > at);
+        next = is_later && part > most ? i : next;
+        most = is_later && part > most ? part : most;
       }
+      if (most == 0) {
+        break;
+      }
+      tokens = most;
+      at = next;
+      std::int32_t const rest = minimum{}(tokens, load - capacity);
+      load -= stays(rest) ? 0 : rest;
+      std::int32_t const e = homes.expert[at];
+      if (s.rest[e] == least_loaded_state::unlisted) {
+        s.order[next_place(&s.now->visits)] =
+            heavier_first(static_cast<fixed_load>(tokens), index_t{e});
+      }
+      s.rest[e] = stays(rest) ? -rest : rest;
     }
   }
-  /// Predicts as `predict_visits` does, and updates the list of visits.
-  PLIMSOLL_HD void predict_again(least_loaded_state const& s, index_t r, std::int32_t load,
-                                 index_t after) const {
-    predict_visits(s, r, load, after);
+  /// Predicts the visits of a rank that got more tokens than its capacity in a visit.
+  PLIMSOLL_HD void list_again(least_loaded_state const& s, index_t r,
+                              least_loaded_state::listed_visit const& visit) const {
+    std::int32_t at = homes.rank_begin[r] - 1;
     PLIMSOLL_NO_UNROLL
-    for (index_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
-      index_t const position = s.position[homes.expert[i]];
-      if (position > after) {
-        std::uint32_t& bits = s.visits[position / least_loaded_state::word];
-        std::uint32_t const bit = std::uint32_t{1} << position % least_loaded_state::word;
-        bits = s.excess[homes.expert[i]] > 0 ? bits | bit : bits & ~bit;
+    for (std::int32_t i = at + 1; i < homes.rank_begin[r + 1]; ++i) {
+      std::int32_t const e = homes.expert[i];
+      at = e < visit.expert ? i : at;
+      bool const is_later =
+          s.part[i] < visit.tokens || (s.part[i] == visit.tokens && e > visit.expert);
+      if (is_later && s.rest[e] != least_loaded_state::unlisted) {
+        s.rest[e] = 0;
       }
     }
-  }
-  /// Returns the first position at or after `i` whose expert is visited.
-  [[nodiscard]] PLIMSOLL_HD index_t next_visit(least_loaded_state const& s, index_t i) const {
-    PLIMSOLL_NO_UNROLL
-    while (i < homes.experts) {
-      std::uint32_t const bits =
-          s.visits[i / least_loaded_state::word] >> i % least_loaded_state::word;
-      if (bits != 0) {
-        return i + lowest_bit(bits);
-      }
-      i += least_loaded_state::word - i % least_loaded_state::word;
-    }
-    return homes.experts;
+    list_visits(s, r, s.load[r], visit.tokens, at);
   }
 
-  /// Divides one expert anew. Returns the new key of the rank that the rest was forced on, `none`
-  /// if nothing was forced.
+  /// Divides one expert anew. Returns the tokens that find no rank with room for a chunk.
   template <class Team, class Queue>
-  PLIMSOLL_HD std::uint64_t visit_listed(Team& team, least_loaded_state const& s, Queue& helpers,
-                                         least_loaded_state::cursor& now, index_t e) const {
-    index_t const home = home_of(e);
-    std::int32_t const load = load_of(e);
-    std::int32_t const first = now.pieces;
-    std::int32_t const first_sent = now.transfers;
-    std::int32_t rest = s.excess[e];
-    std::uint64_t result = least_loaded_state::none;
-    if (stays(rest)) {
-      if (now.forced + now.kept == 0 && rest > 0) {
-        team.single([=] { note_overload(s, e, home, overload_cause::small_excess); });
+  PLIMSOLL_HD std::int32_t visit_listed(Team& team, least_loaded_state const& s, Queue& helpers,
+                                        least_loaded_state::cursor& now,
+                                        least_loaded_state::listed_visit const& of,
+                                        std::int32_t capacity, int bits) const {
+    std::int32_t rest = of.rest;
+    if (rest <= 0) {
+      if (rest < 0) {
+        team.single([=] { note_overload(s, of.expert, of.home, overload_cause::small_excess); });
+        now.kept -= rest;
+        ++now.pieces;
       }
-      now.kept += rest;
-      rest = 0;
+      return 0;
     }
-    std::int32_t const at_home = load - rest;
-    now.pieces += at_home > 0;
-    std::int32_t const first_spilled = now.pieces;
+    now.pieces += static_cast<std::int32_t>(of.tokens > rest);
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
-      std::uint64_t key = helpers.top();
-      bool const has_room = key < least_loaded_state::full;
-      if (!has_room) {
-        key = lowest_except(team, s, home);
+      std::uint32_t const top = helpers.top();
+      std::int32_t const room = capacity - static_cast<std::int32_t>(top >> bits);
+      if (!is_chunk(room, rest)) {
+        break;
       }
-      index_t const r = rank_of(key);
-      std::int32_t const room = s.capacity[r] - load_in(key);
-      bool const is_forced = !is_chunk(room, rest);
-      std::int32_t const tokens = is_forced ? rest : minimum{}(rest, room);
+      std::int32_t const tokens = minimum{}(rest, room);
       rest -= tokens;
-      key += static_cast<std::uint64_t>(tokens) << 15;
-      // One thread adds a piece of the expert on the rank, and the transfer for it.
-      auto const add = [=, at = now, end = load - rest] {
-        s.piece[at.transfers] = at.pieces;
-        s.from[at.transfers] = static_cast<std::int32_t>(home);
-        s.expert[at.pieces] = static_cast<std::int32_t>(e);
-        s.rank[at.pieces] = static_cast<std::int32_t>(r);
-        s.end[at.pieces] = end;
-        s.load[r] = load_in(key);
-      };
-      index_t piece = now.pieces;
-      if (has_room) {
-        bool const is_full = tokens >= room;
-        helpers.update_top([=](std::uint64_t) {
-          add();
-          return is_full ? least_loaded_state::full | static_cast<std::uint64_t>(r) : key;
-        });
-      } else {
-        // Only a full rank may have a piece of this expert already.
-        piece = team.find(first_spilled, now.pieces, [&](index_t i) { return s.rank[i] == r; });
-        if (piece < now.pieces) {
-          team.for_each(now.pieces - piece, [&](index_t i) { s.end[piece + i] += tokens; });
-          team.store(s.load + r, load_in(key));
-        } else {
-          team.single(add);
-        }
-      }
-      now.transfers += piece == now.pieces;
-      now.pieces += piece == now.pieces;
-      if (is_forced) {
-        if (now.forced + now.kept == 0) {
-          auto const cause = room > 0 ? overload_cause::min_chunk : overload_cause::capacity;
-          team.single([=] { note_overload(s, e, r, cause); });
-        }
-        now.forced += tokens;
-        result = key;
-      }
+      helpers.update_top([=, at = now.pieces, end = of.tokens - rest](std::uint32_t key) {
+        s.pieces[at] = {of.expert, rank_in(key, bits), end, of.home};
+        return key + (static_cast<std::uint32_t>(tokens) << bits);
+      });
+      ++now.pieces;
     }
-    team.single([=, now_pieces = now.pieces, now_transfers = now.transfers] {
-      if (at_home > 0) {
-        s.expert[first] = static_cast<std::int32_t>(e);
-        s.rank[first] = static_cast<std::int32_t>(home);
-        s.end[first] = at_home;
-      }
-      s.load[home] = s.left[e];
-      s.first[e] = first;
-      s.count[e] = now_pieces - first;
-      s.first_sent[e] = first_sent;
-      s.sent[e] = now_transfers - first_sent;
-    });
-    return result;
+    return rest;
   }
-  /// Returns the key of the least loaded live rank other than `home`.
+  /// Returns the rank in a helper's key.
+  PLIMSOLL_HD static std::int32_t rank_in(std::uint32_t helper, int bits) {
+    return static_cast<std::int32_t>(helper & ((1u << bits) - 1));
+  }
+  /// Assigns the rest of the visit at position i of the list to a rank without room for it, and
+  /// predicts the later visits of that rank.
+  template <class Team, class Queue>
+  PLIMSOLL_HD void force(Team& team, least_loaded_state const& s, Queue& helpers,
+                         least_loaded_state::cursor& now, std::int32_t i, std::int32_t rest,
+                         std::int32_t capacity, int bits) const {
+    least_loaded_state::listed_visit const of = s.visits[i];
+    std::uint32_t const top = helpers.top();
+    std::int32_t r = rank_in(top, bits);
+    bool const has_room = top >> bits < static_cast<std::uint32_t>(capacity);
+    std::int32_t piece = now.pieces;
+    if (has_room) {
+      helpers.replace_top(static_cast<std::uint32_t>(capacity) << bits |
+                          static_cast<std::uint32_t>(r));
+    } else {
+      // Only a full rank may have a piece of this expert already.
+      r = lowest_except(team, s, of.home);
+      piece = static_cast<std::int32_t>(
+          team.find(s.first[i], now.pieces, [&](index_t at) { return s.pieces[at].rank == r; }));
+    }
+    if (piece < now.pieces) {
+      team.for_each(now.pieces - piece, [&](index_t at) { s.pieces[piece + at].end += rest; });
+    }
+    team.single([&, is_new = piece == now.pieces] {
+      if (is_new) {
+        s.pieces[piece] = {of.expert, r, of.tokens, of.home};
+        ++s.split[of.expert].segments;
+        ++s.split[of.expert].transfers;
+        ++s.imports[r];
+      }
+      s.load[r] += rest;
+      note_overload(s, of.expert, r,
+                    has_room ? overload_cause::min_chunk : overload_cause::capacity);
+      list_again(s, r, of);
+    });
+    now.pieces += static_cast<std::int32_t>(piece == now.pieces);
+    now.forced += rest;
+  }
+  /// Returns the least loaded live rank other than `home`.
   template <class Team>
-  PLIMSOLL_HD std::uint64_t lowest_except(Team& team, least_loaded_state const& s,
-                                          index_t home) const {
-    return team.min(ranks.size(), [&](index_t r) {
+  PLIMSOLL_HD std::int32_t lowest_except(Team& team, least_loaded_state const& s,
+                                         index_t home) const {
+    std::uint64_t const key = team.min(ranks.size(), [&](index_t r) {
       return ranks.lives(r) && r != home ? key_of(s, r) : least_loaded_state::none;
     });
+    return static_cast<std::int32_t>(rank_of(key));
   }
 
   [[nodiscard]] PLIMSOLL_HD std::int32_t room_of(least_loaded_state const& s, index_t r) const {
@@ -784,16 +912,16 @@ struct least_loaded_body {
   /// Starts a visit: removes the expert's tokens from its homes and returns to them the tokens that
   /// fit. Returns the number of tokens left. Homes are no helpers until the visit ends.
   PLIMSOLL_HD std::int32_t open(least_loaded_state const& s, index_t e) const {
-    s.first[e] = s.now->pieces;
-    s.first_sent[e] = s.now->transfers;
-    s.count[e] = 0;
+    s.split[e] = {0, 0, s.now->pieces, 0};
     s.now->given = 0;
     index_t const begin = homes.begin(e);
     PLIMSOLL_NO_UNROLL
     for (index_t i = begin; i < homes.end(e); ++i) {
-      std::int32_t const part = share_of(e, i - begin);
+      std::int32_t const part = share_of(s, e, i - begin);
       s.load[homes.rank[i]] -= part;
-      s.working[homes.rank[i]] -= part > 0;
+      if constexpr (!is_free) {
+        s.working[homes.rank[i]] -= part > 0;
+      }
       s.key[homes.rank[i]] = least_loaded_state::none;
     }
     return fill_homes(s, e, load_of(e), true);
@@ -862,7 +990,7 @@ struct least_loaded_body {
   /// expert are the last ones.
   [[nodiscard]] PLIMSOLL_HD index_t piece_of(least_loaded_state const& s, index_t e,
                                              index_t r) const {
-    return s.latest[r] >= s.first[e] ? s.latest[r] : -1;
+    return s.latest[r] >= s.split[e].first ? s.latest[r] : -1;
   }
 
   PLIMSOLL_HD void give(least_loaded_state const& s, index_t e, index_t r, std::int32_t tokens,
@@ -872,22 +1000,21 @@ struct least_loaded_body {
     if (index_t const piece = piece_of(s, e, r); piece >= 0) {
       PLIMSOLL_NO_UNROLL
       for (index_t i = piece; i < s.now->pieces; ++i) {
-        s.end[i] += tokens;
+        s.pieces[i].end += tokens;
       }
       return;
     }
     std::int32_t const piece = s.now->pieces++;
-    s.expert[piece] = static_cast<std::int32_t>(e);
-    s.rank[piece] = static_cast<std::int32_t>(r);
-    s.end[piece] = s.now->given;
+    s.pieces[piece] = {static_cast<std::int32_t>(e), static_cast<std::int32_t>(r), s.now->given,
+                       static_cast<std::int32_t>(from)};
     s.latest[r] = piece;
-    ++s.count[e];
-    ++s.working[r];
+    least_loaded_state::split_expert& split = s.split[e];
+    ++split.segments;
+    if constexpr (!is_free) {
+      ++s.working[r];
+    }
     if (from >= 0) {
-      std::int32_t const transfer = s.now->transfers++;
-      s.piece[transfer] = piece;
-      s.from[transfer] = static_cast<std::int32_t>(from);
-      ++s.sent[e];
+      split.first_sent = split.transfers++ == 0 ? piece : split.first_sent;
       ++s.imports[r];
       ++s.exports[from];
       if constexpr (!is_free) {
@@ -1045,28 +1172,54 @@ struct least_loaded_body {
   PLIMSOLL_HD void finish(Team& team, least_loaded_state const& s, levels const& at,
                           spill_report& report) const {
     index_t const experts = homes.experts;
-    auto const segments = team.exclusive_scan(
-        experts, [&](index_t e) { return s.count[e]; }, out.offsets);
-    auto const transfers = team.exclusive_scan(
-        experts, [&](index_t e) { return s.sent[e]; }, out.transfer_offsets);
+    index_t const groups = least_loaded_state::groups_of(experts);
+    auto const counts_of = [&](index_t e) {
+      return static_cast<std::uint64_t>(s.split[e].transfers) << 32 |
+             static_cast<std::uint64_t>(s.split[e].segments);
+    };
+    auto const in_group = [=](index_t group, auto use) {
+      index_t const first = group * least_loaded_state::together;
+      index_t const end = minimum{}(first + least_loaded_state::together, experts);
+      PLIMSOLL_NO_UNROLL
+      for (index_t e = first; e < end; ++e) {
+        use(e);
+      }
+    };
+    std::uint64_t const all = team.exclusive_scan(
+        groups,
+        [&](index_t group) {
+          std::uint64_t sum = 0;
+          in_group(group, [&](index_t e) { sum += counts_of(e); });
+          return sum;
+        },
+        s.before);
+    auto const segments = static_cast<std::int32_t>(all & 0xffffffff);
+    auto const transfers = static_cast<std::int32_t>(all >> 32);
     // Writes all experts as if they stayed at home, then overwrites the visited ones: a branch that
     // tells them apart would be mispredicted and take longer.
-    team.for_each(experts, [&](index_t e) { write_at_home(s, e); });
+    team.for_each(groups, [&](index_t group) {
+      std::uint64_t before = s.before[group];
+      in_group(group, [&](index_t e) {
+        least_loaded_state::split_expert& split = s.split[e];
+        auto const segment = static_cast<std::int32_t>(before & 0xffffffff);
+        auto const transfer = static_cast<std::int32_t>(before >> 32);
+        before += counts_of(e);
+        out.offsets[e] = segment;
+        out.transfer_offsets[e] = transfer;
+        write_at_home(s, e, segment);
+        split.first = segment - split.first;
+        split.first_sent = transfer - split.first_sent;
+      });
+    });
     team.for_each(s.now->pieces, [&](index_t i) {
-      std::int32_t const e = s.expert[i];
-      std::int32_t const end_before = s.end[i - (i > 0)];
-      out.segments[out.offsets[e] + i - s.first[e]] =
-          spill_segment{e, s.rank[i], i == s.first[e] ? 0 : end_before, s.end[i]};
-    });
-    team.for_each(s.now->transfers, [&](index_t i) {
-      std::int32_t const e = s.expert[s.piece[i]];
-      out.transfers[out.transfer_offsets[e] + i - s.first_sent[e]] =
-          spill_transfer{e, s.from[i], s.rank[s.piece[i]], rules.expert_bytes};
-    });
-    team.for_each(ranks.size(), [&](index_t r) {
-      out.loads[r] = s.load[r];
-      index_t const held = homes.rank_begin[r + 1] - homes.rank_begin[r] + s.imports[r];
-      out.bytes_of_rank[r] = rules.token_bytes * s.load[r] + rules.expert_bytes * held;
+      least_loaded_state::piece const piece = s.pieces[i];
+      least_loaded_state::split_expert const split = s.split[piece.expert];
+      out.segments[i + split.first] =
+          spill_segment{piece.expert, piece.rank, begin_of(s, i), piece.end};
+      if (piece.from >= 0) {
+        out.transfers[i + split.first_sent] =
+            spill_transfer{piece.expert, piece.from, piece.rank, rules.expert_bytes};
+      }
     });
     report.segments = segments;
     report.transfers = transfers;
@@ -1074,7 +1227,10 @@ struct least_loaded_body {
     report.kept = s.now->kept;
     report.first_forced = report.spills != 0 ? *s.overload : first_overload{};
     report.overload = team.sum(ranks.size(), [&](index_t r) {
-      return std::int64_t{maximum{}(-room_of(s, r), std::int32_t{0})};
+      out.loads[r] = s.load[r];
+      index_t const held = homes.rank_begin[r + 1] - homes.rank_begin[r] + s.imports[r];
+      out.bytes_of_rank[r] = rules.token_bytes * s.load[r] + rules.expert_bytes * held;
+      return maximum{}(-room_of(s, r), std::int32_t{0});  // the sum is at most that of all tokens
     });
     certify(team, s, at, report);
     team.store(out.offsets + experts, segments);
@@ -1082,15 +1238,17 @@ struct least_loaded_body {
     team.store(out.outcome, spill_outcome{report, {}});
   }
 
-  /// Writes the expert's segments at home, but no more segments than it has in the plan.
-  PLIMSOLL_HD void write_at_home(least_loaded_state const& s, index_t e) const {
-    index_t const segments = minimum{}(homes.copies(e), index_t{s.count[e]});
+  /// Writes the expert's segments at home from index `at`, but no more segments than it has in the
+  /// plan.
+  PLIMSOLL_HD void write_at_home(least_loaded_state const& s, index_t e, index_t at) const {
+    least_loaded_state::given_expert const of = s.given[e];
+    std::int32_t const segments = minimum{}(of.copies, s.split[e].segments);
     std::int32_t begin = 0;
     PLIMSOLL_NO_UNROLL
-    for (index_t i = 0; i < segments; ++i) {
-      std::int32_t const end = begin + share_of(e, i);
-      out.segments[out.offsets[e] + i] =
-          spill_segment{static_cast<std::int32_t>(e), homes.rank[homes.begin(e) + i], begin, end};
+    for (std::int32_t i = 0; i < segments; ++i) {
+      std::int32_t const end = begin + home_share(of.tokens, of.copies, i);
+      std::int32_t const home = i == 0 ? of.home : homes.rank[homes.begin(e) + i];
+      out.segments[at + i] = spill_segment{static_cast<std::int32_t>(e), home, begin, end};
       begin = end;
     }
   }

@@ -137,9 +137,11 @@ struct rank_levels {
   /// Returns a level in tokens of a rank of speed 1.
   PLIMSOLL_HD double time_at(std::int64_t level) const {
     auto const whole = static_cast<double>(level);
-    return numbers->equal_speeds != 0
-               ? divide(whole, fastest())
-               : multiply(scale_by_power_of_two(whole, -level_bits), numbers->per_unit);
+    if (numbers->equal_speeds != 0) {
+      double const speed = fastest();
+      return speed == 1 ? whole : divide(whole, speed);  // a division takes long
+    }
+    return multiply(scale_by_power_of_two(whole, -level_bits), numbers->per_unit);
   }
   /// Returns the time of a rank for the tokens, in tokens of a rank of speed 1; 0 for a dead rank.
   PLIMSOLL_HD double time_of(std::int64_t tokens, index_t r) const {
