@@ -139,7 +139,7 @@ struct bin_out_of_range : with_match_storage {
   template <class Team>
   void operator()(Team& team, scratch memory, index_t) const {
     team.match_ranks(
-        5, [](index_t i) { return static_cast<std::int32_t>(i); }, 4, ranks,
+        5, [](index_t i) { return static_cast<std::int32_t>(i); }, 4, ranks, nullptr,
         memory.take<std::byte>(room()));
   }
 };
@@ -149,7 +149,7 @@ struct more_than_a_tile : with_match_storage {
   void operator()(Team& team, scratch memory, index_t) const {
     team.match_ranks(
         plimsoll::detail::match_tile + 1, [](index_t) { return std::int32_t{0}; }, 4, ranks,
-        memory.take<std::byte>(room()));
+        nullptr, memory.take<std::byte>(room()));
   }
 };
 

@@ -833,7 +833,9 @@ class line_steps {
         plimsoll::detail::serial_team team;
         for (int phase = 0;; ++phase) {
           body(team, plimsoll::detail::scratch(memory.data()), tile, phase);
-          if (phase + 1 == body.phases() || body.is_over(phase)) {
+          bool const is_last = phase + 1 == body.phases() || body.is_over(phase);
+          body.finish(team, plimsoll::detail::scratch(memory.data()), tile, phase);
+          if (is_last) {
             return;
           }
           grid.arrive_and_wait();
@@ -878,7 +880,7 @@ class line_steps {
   ints room_ = ints(at(3 * ranks_), gap_value);
   ints more_ = ints(at(ranks_), gap_value);
   std::vector<waterline_report> report_ = std::vector<waterline_report>(1);
-  ints tiles_ = ints(at((tokens_ + 511) / 512 * (ranks_ + 1) + 1), gap_value);
+  ints tiles_ = ints(at((tokens_ + 255) / 256 * (ranks_ + 1) + 1), gap_value);
   ints odd_tiles_ = tiles_;
   ints totals_ = ints(at(ranks_ + 1), gap_value);
   ints proposal_ = ints(at(tokens_), gap_value);
@@ -1059,7 +1061,7 @@ TEST_CASE("waterline: fill is one launch while tiles read few counts of other ti
   CHECK(fits(16384, 16));
   CHECK(fits(32768, 255));
   CHECK(!fits(32769, 255));
-  CHECK(!fits(1, 32767));
+  CHECK(!fits(1, 32768));
   // Scratch is reserved for the largest batch; a smaller one may add up counts in its tiles.
   plimsoll::detail::tile_counts tiles{600, 2500, nullptr, nullptr};
   auto const reserved = tiles.scratch_bytes<plimsoll::detail::block<128>>();

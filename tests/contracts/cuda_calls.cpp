@@ -388,6 +388,8 @@ struct greedy_phases {
   [[nodiscard]] bool is_over(int) const { return false; }
   template <class T>
   void operator()(T&, plimsoll::detail::scratch, plimsoll::index_t, int) const {}
+  template <class T>
+  void finish(T&, plimsoll::detail::scratch, plimsoll::index_t, int) const {}
 };
 
 using plimsoll::detail::launch_bytes;

@@ -6,6 +6,7 @@
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,6 +22,9 @@ using plimsoll::detail::scratch_bytes_of;
 inline constexpr index_t tile = plimsoll::detail::match_tile;
 /// Calls of a problem, which share their storage.
 inline constexpr index_t rounds = 2;
+
+/// Most bins of a case that counts the items of bins.
+inline constexpr index_t most_counted = plimsoll::detail::most_bins + 1;
 
 struct match_case {
   index_t n;
@@ -43,20 +47,20 @@ struct rank_items {
   /// With the most that a number of bins takes.
   [[nodiscard]] PLIMSOLL_HD static std::size_t room() {
     std::size_t result = 0;
-    for (index_t const bins : {plimsoll::detail::few_bins, plimsoll::detail::most_bins,
-                               plimsoll::detail::most_bins + 1}) {
+    for (index_t const bins : {plimsoll::detail::most_bins, plimsoll::detail::most_bins + 1}) {
       result = plimsoll::detail::maximum{}(result, storage_bytes(bins));
     }
     return result;
   }
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return scratch_bytes_of<index_t>(1) + room();
+    return scratch_bytes_of<index_t>(1) + scratch_bytes_of<std::int32_t>(most_counted) + room();
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     match_case const now = cases[problem];
     index_t* const round_now = memory.take<index_t>(1);
+    auto* const counts = memory.take<std::int32_t>(most_counted);
     // At the end of the scratch, so that a byte too many is one outside.
     static_cast<void>(
         memory.take<std::byte>(static_cast<index_t>(room() - storage_bytes(now.bins))));
@@ -73,9 +77,13 @@ struct rank_items {
           [=](index_t i) {
             return *round_now == round ? own[i] : static_cast<std::int32_t>(i % now.bins);
           },
-          now.bins, out, storage);
+          now.bins, out, now.bins <= most_counted ? counts : nullptr, storage);
       for (index_t i = 0; i < now.n; ++i) {
         found = found * 3 + out[i];
+        found %= 1000003;
+      }
+      for (index_t b = 0; b < now.bins && now.bins <= most_counted; ++b) {
+        found = found * 3 + counts[b];
         found %= 1000003;
       }
     }
@@ -93,7 +101,7 @@ struct results {
   std::vector<std::int64_t> seen;
 };
 
-/// Bins around the limits of CUB's rankings; all items in one bin, as few as can be in each, at
+/// Bins around the limits of the rankings; all items in one bin, as few as can be in each, at
 /// random, and at random in few of the bins.
 inline inputs make_inputs() {
   inputs result;
@@ -134,6 +142,9 @@ inline results expected_results(inputs const& in) {
           ranks[i] += bin[j] == bin[i];
         }
         found = (found * 3 + ranks[i]) % 1000003;
+      }
+      for (index_t b = 0; b < in.cases[c].bins && in.cases[c].bins <= most_counted; ++b) {
+        found = (found * 3 + std::count(bin, bin + in.cases[c].n, b)) % 1000003;
       }
     }
     out.seen[c] = found;

@@ -402,8 +402,8 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
   }
 
   template <class F>
-  void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks, std::byte* storage,
-                   call_site site = call_site::current()) {
+  void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks, std::int32_t* counts,
+                   std::byte* storage, call_site site = call_site::current()) {
     using plimsoll::detail::warp, plimsoll::detail::block, plimsoll::detail::match_bytes;
     outer const scope(*this, "match_ranks", site);
     auto const checked_bin_of = [=](index_t i) {
@@ -417,7 +417,7 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
       caught("more than a tile: " + call_record{"match_ranks", n, 0, site}.text());
     }
     if (bins > plimsoll::detail::most_bins) {
-      base::sorted_ranks(n, checked_bin_of, ranks, storage);
+      base::sorted_ranks(n, checked_bin_of, bins, ranks, counts, storage);
       return;
     }
     enter({"match_ranks", n, address(ranks), site});
@@ -429,6 +429,9 @@ class thread_team : public plimsoll::detail::team_operations<thread_team> {
       std::vector<std::int32_t> seen(static_cast<std::size_t>(bins));
       for (index_t i = 0; i < n; ++i) {
         ranks[i] = seen[static_cast<std::size_t>(ranks[i])]++;
+      }
+      if (counts != nullptr) {
+        std::copy(seen.begin(), seen.end(), counts);
       }
       // Every device team may use that much at least.
       std::memset(storage, 0xa5,

@@ -172,15 +172,19 @@ class counting_team : public plimsoll::detail::team_operations<counting_team> {
   }
 
   template <class F>
-  void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks, std::byte* storage) {
+  void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks, std::int32_t* counts,
+                   std::byte* storage) {
     if (bins > plimsoll::detail::most_bins) {
-      sorted_ranks(n, bin_of, ranks, storage);
+      sorted_ranks(n, bin_of, bins, ranks, counts, storage);
       return;
     }
     ++cost_.calls;
     std::vector<std::int32_t> seen(static_cast<std::size_t>(bins));
     for (index_t i = 0; i < n; ++i) {
       ranks[i] = seen[static_cast<std::size_t>(alone("match_ranks", [&] { return bin_of(i); }))]++;
+    }
+    if (counts != nullptr) {
+      std::copy(seen.begin(), seen.end(), counts);
     }
   }
 

@@ -10,7 +10,11 @@
 ///     phases()                               number of phases; may depend on `one_launch`
 ///     problems(phase) scratch_bytes(phase)   as `problems` and `scratch_bytes` of a body
 ///     operator()(team, scratch, problem, phase)
+///     finish(team, scratch, problem, phase)  what no other problem of any phase reads
 ///     is_over(phase)                         returns whether no later phase does anything
+///
+/// `finish` is called after each problem, with the scratch that it left. In a cooperative launch
+/// it takes the time in which blocks wait for others.
 ///
 /// `is_over` is called in a cooperative launch only, after the phase. All blocks must get the same
 /// result, so it reads only what was written before that phase.
@@ -38,6 +42,7 @@ struct one_phase {
   template <class Team>
   void operator()(Team& team, scratch arrays, index_t problem) const {
     body(team, arrays, problem, phase);
+    body.finish(team, arrays, problem, phase);
   }
 };
 

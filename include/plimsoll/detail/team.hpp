@@ -21,9 +21,10 @@
 ///     exclusive_scan(n, f, out)       scans integers f(i) into out; returns the total
 ///     histogram(n, f, counts, bins)   counts[b] = number of i with f(i) = b; ignores f(i) < 0
 ///     sort(keys, n, storage)          sorts unique keys ascending; storage: sort_bytes(n)
-///     match_ranks(n, f, bins, ranks, storage)
+///     match_ranks(n, f, bins, ranks, counts, storage)
 ///                                     ranks[i] = number of j < i with f(j) = f(i), for f(i) in
-///                                     [0, bins); n at most match_tile; storage: match_bytes(bins)
+///                                     [0, bins); n at most match_tile; storage: match_bytes(bins);
+///                                     counts[b] = number of i with f(i) = b, unless null
 ///     largest(n, k, f, out)           only warps: the k largest of up to most_largest scores f(i),
 ///                                     or keys of scores, with their indices (with_index), in
 ///                                     descending order
@@ -86,18 +87,8 @@ template <class Key>
 /// Most items of a call of `match_ranks`.
 inline constexpr int match_tile_bits = 9;
 inline constexpr index_t match_tile = index_t{1} << match_tile_bits;
-/// Bits of the bin numbers that a block ranks with CUB: for few bins, and for the most bins.
-inline constexpr int few_bins_bits = 5;
-inline constexpr int most_bins_bits = 9;
-inline constexpr index_t few_bins = index_t{1} << few_bins_bits;
-inline constexpr index_t most_bins = index_t{1} << most_bins_bits;
-
-/// Returns the bytes of storage of CUB's ranking of a block, slightly above those of CCCL 3.0 (host
-/// compilers do not see CUB): a counter per warp and bin, with the number of warps padded to an odd
-/// number, and one number per bin.
-[[nodiscard]] PLIMSOLL_HD constexpr index_t block_match_bytes(index_t threads, int bits) {
-  return ((threads / 32 | 1) + 1) * index_t{4} * (index_t{1} << bits) + 8 * threads;
-}
+/// Most bins of which a block ranks the items without a sort.
+inline constexpr index_t most_bins = 512;
 
 /// Bytes of storage of a ranking by a sort: its keys and the storage of the sort.
 template <class DeviceTeam>
@@ -114,9 +105,9 @@ struct match_storage {
 template <int Threads>
 struct match_storage<block<Threads>> {
   [[nodiscard]] PLIMSOLL_HD static constexpr index_t bytes(index_t bins) {
-    return bins <= few_bins    ? block_match_bytes(Threads, few_bins_bits)
-           : bins <= most_bins ? block_match_bytes(Threads, most_bins_bits)
-                               : sorted_ranks_bytes<block<Threads>>;
+    // A count for each warp and bin.
+    return bins <= most_bins ? Threads / 32 * bins * index_t{sizeof(std::int32_t)}
+                             : sorted_ranks_bytes<block<Threads>>;
   }
 };
 template <class DeviceTeam>
@@ -392,7 +383,11 @@ class team_operations {
   /// `match_ranks` for any number of bins: sorts items by bin, then by index, so that an item's
   /// rank is its distance from the first of its bin. `storage` has `sorted_ranks_bytes`.
   template <class F>
-  PLIMSOLL_HD void sorted_ranks(index_t n, F bin_of, std::int32_t* ranks, std::byte* storage) {
+  PLIMSOLL_HD void sorted_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
+                                std::int32_t* counts, std::byte* storage) {
+    if (counts != nullptr) {
+      self().histogram(n, bin_of, counts, bins);
+    }
     auto* const keys = reinterpret_cast<std::uint64_t*>(storage);
     self().for_each(n, [=](index_t i) {
       keys[i] =

@@ -36,6 +36,24 @@ struct waterline_rows {
     return slot < static_cast<number>(slots) ? rank_of[slot] : -1;
   }
   PLIMSOLL_HD std::int32_t rank(index_t token, index_t j) const { return rank(ids(token, j)); }
+
+  /// Ranks of consecutive ids of a token, which are read at once.
+  static constexpr index_t at_once = 8;
+  struct ranks_of_ids {
+    std::int32_t of[at_once];  ///< -1 also after the last id
+  };
+  PLIMSOLL_HD ranks_of_ids ranks_from(index_t token, index_t first) const {
+    Id id[at_once];
+    Id const* const row = ids.data + token * ids.stride(0) + first * ids.stride(1);
+    for (index_t j = 0; j < at_once; ++j) {
+      id[j] = first + j < ids.extent(1) ? row[j * ids.stride(1)] : Id{-1};
+    }
+    ranks_of_ids result;
+    for (index_t j = 0; j < at_once; ++j) {
+      result.of[j] = rank(id[j]);
+    }
+    return result;
+  }
   PLIMSOLL_HD bool visits(index_t token, index_t r) const {
     index_t j = 0;
     while (j < ids.extent(1) && rank(token, j) != r) {
@@ -97,45 +115,50 @@ struct waterline_count_body {
   }
 };
 
+/// Tiles of `waterline_fill_body`: smaller ones than those of other bodies occupy more of a GPU.
+using fill_tiles = tiled_counts<match_tile / 2>;
+
 /// Counts of the proposals of even and of odd rounds, which are written while others read those of
 /// the round before. Columns: ranks, then one for rows that do not propose.
 struct proposal_counts {
-  tile_counts even_rounds;
+  fill_tiles even_rounds;
   std::int32_t* odd_rounds;
 
   PLIMSOLL_HD static proposal_counts in(scratch& memory, index_t tokens, index_t columns) {
-    tile_counts const even_rounds = tile_counts::in(memory, tokens, columns);
-    return {even_rounds, tile_counts::in(memory, tokens, columns).counts};
+    fill_tiles const even_rounds = fill_tiles::in(memory, tokens, columns);
+    return {even_rounds, fill_tiles::in(memory, tokens, columns).counts};
   }
 };
 
-/// Arrays of `waterline_fill_body::settle`.
-struct settle_arrays {
-  std::int32_t* limit;   ///< `[ranks]`: rows that the rank accepts
-  std::int64_t* before;  ///< `[ranks]`: sum over lower ranks of the rows that they could accept
+/// Arrays of a tile of `waterline_fill_body`.
+struct fill_arrays {
+  scratch_ref memory;
+  index_t ranks;
 
-  PLIMSOLL_HD static settle_arrays in(scratch& memory, index_t ranks) {
-    settle_arrays result{};
-    memory.take(result.limit, ranks);
-    memory.take(result.before, ranks);
-    return result;
-  }
+  std::int32_t* destination = memory.take(fill_tiles::tile);  ///< rank of a row that `finish` sends
+  std::int32_t* proposal = memory.take(fill_tiles::tile);     ///< as the body's, not yet numbered
+  std::int64_t* unmet = memory.take(1);                       ///< surplus rows before the round
+  std::int32_t* left = memory.take(ranks);    ///< slack before the round, then after it
+  std::int32_t* more = memory.take(ranks);    ///< slack that is added after the round
+  std::int32_t* limit = memory.take(ranks);   ///< rows that the rank accepts
+  std::int64_t* before = memory.take(ranks);  ///< sum of what lower ranks could accept
 };
 
-/// Body of `waterline::fill`, problem = tile of tokens. The opening round writes rows and draws the
-/// ranks of sampled ones. With the surplus method, rows of the source also propose to ranks. Once
-/// the proposals of all tiles are summed, each rank accepts the first of its rows, as many as it
-/// has slack for, and the other rows propose in the next round. In the third and last round, rows
-/// that may go to any rank go to any slack that is left.
+/// Body of `waterline::fill`, problem = tile of tokens. In the opening round, rows of the source
+/// propose to ranks with the surplus method, and sampled ones draw their ranks. Once the proposals
+/// of all tiles are summed, each rank accepts the first of its rows, as many as it has slack for,
+/// and the other rows propose in the next round. In the third and last round, rows that may go to
+/// any rank go to any slack that is left.
 ///
 /// Rounds are phases (detail/phases.hpp). In one launch, every tile sums all proposals by itself,
 /// which saves a barrier per round; else the sum is a phase between two rounds, problem = column.
+/// Rows are written by `finish`, while other tiles may still propose.
 ///
 /// Rows of a source other than the planned one stay at home, since its share of the slack is not
 /// known; the report says so.
 template <class Id, class OutId = Id>
 struct waterline_fill_body {
-  using device_team = block<512>;
+  using device_team = block<256>;
   static constexpr bool is_streaming = true;
   static constexpr int most_rounds = waterline_state::most_rounds;
 
@@ -143,9 +166,11 @@ struct waterline_fill_body {
   waterline_rules rules;
   waterline_memory memory;
   index_t source;
-  tile_counts tiles;  ///< tiles of tokens; columns: ranks, then one for rows that do not propose
+  fill_tiles tiles;  ///< tiles of tokens; columns: ranks, then one for rows that do not propose
   std::int32_t* odd_counts;  ///< counts of odd rounds, written while others read even ones
-  std::int32_t* proposal;    ///< `[tokens]`
+  /// `[tokens]`: the rank times the size of a tile, plus the number of earlier rows of the tile that
+  /// propose to it; or one of the values below
+  std::int32_t* proposal;
   waterline_rows<Id> rows;
   std::int32_t const* shared_slot;  ///< `[ranks]`
   float shared_weight;
@@ -168,28 +193,62 @@ struct waterline_fill_body {
     if (adds_up(phase)) {
       return 0;
     }
-    tile_counts const counted = counted_in(0);
-    return scratch_bytes_of<std::int32_t>(ranks.size()) +
-           bytes_taken_by<settle_arrays>(ranks.size()) + counted.scratch_bytes<device_team>();
+    return bytes_taken_by<fill_arrays>(ranks.size()) + tiles.scratch_bytes<device_team>();
   }
   /// If no surplus row is left before a round, none is left after it.
   [[nodiscard]] PLIMSOLL_HD bool is_over(int round) const { return unmet_before(round) == 0; }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch arrays, index_t problem, int phase) const {
-    int const round = one_launch ? phase : phase / 2;
-    if (!adds_up(phase)) {
-      fill(team, arrays, problem, round);
-    } else if (is_planned() && memory.state->unmet[round] > 0) {
-      counted_in(round).scan(team, problem);
+    int const round = round_of(phase);
+    if (adds_up(phase)) {
+      if (unmet_before(round + 1) > 0) {
+        counted_in(round).scan(team, problem);
+      }
+    } else if (round == 0) {
+      open(team, arrays, problem);
+    } else if (one_launch || unmet_before(round) > 0) {
+      settle(team, arrays, problem, round);
+    }
+  }
+
+  /// Sends the rows of a tile whose ranks are known, and reports.
+  template <class Team>
+  PLIMSOLL_HD void finish(Team& team, scratch arrays, index_t tile, int phase) const {
+    int const round = round_of(phase);
+    if (adds_up(phase) || (round > 0 && unmet_before(round) == 0)) {
+      return;
+    }
+    fill_arrays const in{arrays, ranks.size()};
+    index_t const begin = tiles.first(tile);
+    index_t const tokens = tiles.size(tile);
+    if (round == 0) {
+      write(team, begin, tokens);
+      report_opening(team, in, tile);
+    }
+    team.for_each(tokens, [=, this](index_t i) {
+      if (in.destination[i] != unsent) {
+        send(begin + i, in.destination[i]);
+      }
+    });
+    if (rules.sampled || goes_anywhere(round - 1)) {
+      index_t const alone = count(team, in.proposal, tokens, moved_alone);
+      index_t const along = rules.sampled ? count(team, in.proposal, tokens, moved_along) : 0;
+      team.single([=, this] {
+        add_to(&report[0].new_destinations, alone);
+        if (rules.sampled) {
+          add_to(&report[0].moved, along + alone);
+        }
+      });
     }
   }
 
  private:
   [[nodiscard]] PLIMSOLL_HD bool adds_up(int phase) const { return !one_launch && phase % 2 == 1; }
+  [[nodiscard]] PLIMSOLL_HD int round_of(int phase) const { return one_launch ? phase : phase / 2; }
   /// Counts of the proposals of a round.
-  [[nodiscard]] PLIMSOLL_HD tile_counts counted_in(int round) const {
-    tile_counts result = tiles;
+  [[nodiscard]] PLIMSOLL_HD fill_tiles counted_in(int round) const {
+    fill_tiles result = tiles;
     result.counts = round % 2 == 0 ? tiles.counts : odd_counts;
     result.by_tile = one_launch;
     return result;
@@ -201,49 +260,65 @@ struct waterline_fill_body {
     return is_planned() ? memory.state->unmet[round == 0 ? 0 : round - 1] : 0;
   }
 
-  template <class Team>
-  PLIMSOLL_HD void fill(Team& team, scratch arrays, index_t tile, int round) const {
-    std::int64_t unmet = unmet_before(round);
-    if (round == 0) {
-      open(team, tile, unmet > 0 ? memory.room : nullptr);
-    } else if (unmet == 0) {
-      return;
-    } else {
-      unmet -= settle(team, arrays, tile, round, unmet);
-    }
-    if (round < rounds && unmet > 0) {
-      counted_in(round).count(team, arrays, tile,
-                              [=, this](index_t token) { return column(token, round); });
-    }
-  }
-
   // Values of `proposal` that are not the rank a row proposes to.
   static constexpr std::int32_t at_home = -1;
   static constexpr std::int32_t no_row = -2;
   static constexpr std::int32_t moved_along = -3;  ///< to a rank that its token visits
   static constexpr std::int32_t moved_alone = -4;  ///< to another rank
 
-  // Counts of a tile, packed into one number: ids of -1, other ids without a rank, and rows.
-  static constexpr int width = 20;
-  static constexpr std::int64_t unrouted = 1;
-  static constexpr std::int64_t stray = std::int64_t{1} << width;
-  static constexpr std::int64_t row = stray << width;
+  // Values of a destination that are not the rank to which a row goes.
+  static constexpr std::int32_t nowhere = -1;  ///< the token has no row
+  static constexpr std::int32_t unsent = -2;   ///< the row was sent before
 
-  /// First round of a tile: writes the rows that stay and lets the others propose to a rank.
-  /// `room`: slack by which rows propose, or null if they do not.
+  /// First round of a tile: sends rows home or to the rank that they draw; surplus rows propose.
   template <class Team>
-  PLIMSOLL_HD void open(Team& team, index_t tile, std::int32_t const* room) const {
+  PLIMSOLL_HD void open(Team& team, scratch arrays, index_t tile) const {
+    fill_arrays const in{arrays, ranks.size()};
     index_t const begin = tiles.first(tile);
+    bool const proposes = unmet_before(0) > 0;
+    bool const draws = rules.sampled && is_planned() && memory.state->at_home == 0;
+    team.for_each(tiles.size(tile), [=, this](index_t i) {
+      if (proposes) {
+        open_row<true>(in, begin, i, false);
+      } else {
+        open_row<false>(in, begin, i, draws);
+      }
+    });
+    if (proposes) {
+      publish(team, arrays, in, tile, 0);
+    }
+  }
+  template <bool Proposes>
+  PLIMSOLL_HD void open_row(fill_arrays const& in, index_t begin, index_t i, bool draws) const {
+    index_t const token = begin + i;
+    std::int32_t to = static_cast<std::int32_t>(source);
+    std::int32_t proposed = at_home;
+    if constexpr (Proposes) {
+      proposed = propose(token, 0, memory.room);
+    } else if (!rows.visits_any(token)) {
+      proposed = no_row;
+    } else if (draws) {
+      to = draw(token, *memory.state);
+      proposed = to == source                                            ? at_home
+                 : memory.state->any_rank == 0 || rows.visits(token, to) ? moved_along
+                                                                         : moved_alone;
+    }
+    in.proposal[i] = proposed;
+    in.destination[i] = proposed == no_row ? nowhere : to;
+  }
+
+  template <class Team>
+  PLIMSOLL_HD static index_t count(Team& team, std::int32_t const* proposed, index_t tokens,
+                                   std::int32_t what) {
+    return team.count(tokens, [=](index_t i) { return proposed[i] == what; });
+  }
+  template <class Team>
+  PLIMSOLL_HD void report_opening(Team& team, fill_arrays const& in, index_t tile) const {
     index_t const tokens = tiles.size(tile);
-    std::int64_t const seen =
-        room == nullptr
-            ? team.sum(tokens, [=, this](index_t i) { return open_row<false>(begin + i, room); })
-            : team.sum(tokens, [=, this](index_t i) { return open_row<true>(begin + i, room); });
+    index_t const without = count(team, in.destination, tokens, nowhere);
     team.single([=, this] {
-      add_to(&report[0].rows, seen / row);
-      add_to(&report[0].without_expert, tokens - seen / row);
-      add_to(&report[0].unrouted, seen % stray);
-      add_to(&report[0].out_of_range, seen % row / stray);
+      add_to(&report[0].rows, tokens - without);
+      add_to(&report[0].without_expert, without);
       if (tile == 0 && !is_planned() && !report[0].refused) {
         index_t const planned = memory.state->is_planned != 0 ? memory.state->source : -1;
         fault& refused = report[0].refused;
@@ -252,75 +327,82 @@ struct waterline_fill_body {
         refused.got = static_cast<double>(source);
       }
     });
-    if (rules.sampled) {
-      index_t const along = count(team, tile, moved_along);
-      index_t const alone = count_alone(team, tile);
-      team.single([=, this] { add_to(&report[0].moved, along + alone); });
-    }
-  }
-  template <class Team>
-  PLIMSOLL_HD index_t count(Team& team, index_t tile, std::int32_t what) const {
-    std::int32_t const* const first = proposal + tiles.first(tile);
-    return team.count(tiles.size(tile), [=](index_t i) { return first[i] == what; });
-  }
-  template <class Team>
-  PLIMSOLL_HD index_t count_alone(Team& team, index_t tile) const {
-    index_t const alone = count(team, tile, moved_alone);
-    team.single([=, this] { add_to(&report[0].new_destinations, alone); });
-    return alone;
   }
 
-  /// Writes the ids and weights of a token, and sends its row home or to the rank that it draws.
-  template <bool Proposes>
-  PLIMSOLL_HD std::int64_t open_row(index_t token, std::int32_t const* room) const {
-    auto const begin = [token](auto const& matrix) {
-      return matrix.data == nullptr ? nullptr : matrix.data + token * matrix.stride(0);
-    };
-    auto const step = [](auto const& matrix) { return matrix.stride(1); };
-    Id const* const id = begin(rows.ids);
-    OutId* const out_id = begin(out_ids);
-    float const* const weight = begin(weights);
-    float* const out_weight = begin(out_weights);
+  // Counts of ids, packed into one number: ids of -1 and other ids without a rank.
+  static constexpr std::int64_t unrouted = 1;
+  static constexpr std::int64_t stray = std::int64_t{1} << 32;
+
+  /// Writes ids and weights of tokens, except those of the shared expert, and reports the ids that
+  /// have no rank.
+  template <class Team>
+  PLIMSOLL_HD void write(Team& team, index_t begin, index_t tokens) const {
     index_t const k = rows.ids.extent(1);
     std::int64_t seen = 0;
-    std::int64_t room_sum = 0;
-    for (index_t j = 0; j < k; ++j) {
-      Id const slot = id[j * step(rows.ids)];
-      std::int32_t const r = rows.rank(slot);
-      if (r >= 0) {
-        seen |= row;
-        room_sum += Proposes ? room[r] : 0;
-      } else {
-        seen += slot == -1 ? unrouted : stray;
-      }
-      if (out_id != nullptr) {
-        out_id[j * step(out_ids)] = r < 0 ? OutId{-1} : static_cast<OutId>(slot + r);
-      }
-    }
-    for (index_t j = 0; j < k && out_weight != nullptr; ++j) {
-      out_weight[j * step(out_weights)] = weight[j * step(weights)];
-    }
-    for (index_t j = 0; j < k && out_weight != nullptr && seen != row; ++j) {
-      if (rows.rank(token, j) < 0) {
-        out_weight[j * step(out_weights)] = 0;
-      }
-    }
-    waterline_state const& state = *memory.state;
-    auto const home = static_cast<std::int32_t>(source);
-    if (seen < row) {
-      proposal[token] = no_row;
-      send(token, -1);
-    } else if (rules.sampled && is_planned() && state.at_home == 0) {
-      std::int32_t const r = draw(token, state);
-      proposal[token] = r == home                                      ? at_home
-                        : state.any_rank == 0 || rows.visits(token, r) ? moved_along
-                                                                       : moved_alone;
-      send(token, r);
+    if constexpr (Team::is_serial) {
+      seen = team.sum(tokens, [=, this](index_t i) {
+        std::int64_t of_token = 0;
+        for (index_t j = 0; j < k; ++j) {
+          Id const id = rows.ids(begin + i, j);
+          std::int32_t const r = rows.rank(id);
+          of_token += without_rank(id, r);
+          write(begin + i, j, id, r, weight(begin + i, j));
+        }
+        return of_token;
+      });
     } else {
-      proposal[token] = choose(token, 0, room_sum, room);
-      send(token, home);
+      // Neighbors write neighboring ids, and a thread reads several before it writes any.
+      constexpr index_t each = 8;
+      auto const width = static_cast<std::uint32_t>(k);
+      std::uint32_t const reciprocal = ~std::uint32_t{0} / width + 1;  // exact up to 2^32 / k
+      auto const all = static_cast<std::uint32_t>(tokens * k);
+      std::uint32_t const step = (all + each - 1) / each;
+      seen = team.sum(step, [=, this](index_t i) {
+        Id id[each];
+        float weight_of[each];
+        std::int32_t r[each];
+        index_t token[each];
+        index_t column[each];
+        for (index_t u = 0; u < each; ++u) {
+          auto const at = static_cast<std::uint32_t>(i) + static_cast<std::uint32_t>(u) * step;
+          auto const row =
+              width == 1 ? at : static_cast<std::uint32_t>((std::uint64_t{at} * reciprocal) >> 32);
+          token[u] = at < all ? begin + row : -1;
+          column[u] = at - row * width;
+          id[u] = at < all ? rows.ids(token[u], column[u]) : Id{0};
+          weight_of[u] = at < all ? weight(token[u], column[u]) : 0.0f;
+        }
+        std::int64_t of_ids = 0;
+        for (index_t u = 0; u < each; ++u) {
+          r[u] = rows.rank(id[u]);
+          of_ids += token[u] < 0 ? 0 : without_rank(id[u], r[u]);
+        }
+        for (index_t u = 0; u < each; ++u) {
+          if (token[u] >= 0) {
+            write(token[u], column[u], id[u], r[u], weight_of[u]);
+          }
+        }
+        return of_ids;
+      });
     }
-    return seen;
+    team.single([=, this] {
+      add_to(&report[0].unrouted, seen % stray);
+      add_to(&report[0].out_of_range, seen / stray);
+    });
+  }
+  PLIMSOLL_HD static std::int64_t without_rank(Id id, std::int32_t r) {
+    return r >= 0 ? 0 : id == -1 ? unrouted : stray;
+  }
+  PLIMSOLL_HD float weight(index_t token, index_t j) const {
+    return out_weights.data == nullptr ? 0.0f : weights(token, j);
+  }
+  PLIMSOLL_HD void write(index_t token, index_t j, Id id, std::int32_t r, float weight) const {
+    if (out_ids.data != nullptr) {
+      out_ids(token, j) = r < 0 ? OutId{-1} : static_cast<OutId>(id + r);
+    }
+    if (out_weights.data != nullptr) {
+      out_weights(token, j) = r < 0 ? 0.0f : weight;
+    }
   }
   PLIMSOLL_HD void send(index_t token, std::int32_t r) const {
     index_t const k = rows.ids.extent(1);
@@ -404,69 +486,117 @@ struct waterline_fill_body {
   [[nodiscard]] PLIMSOLL_HD bool goes_anywhere(int in_round) const {
     return rules.any_rank && in_round == most_rounds - 1;
   }
-  /// Returns the column in which a row's proposal counts.
-  PLIMSOLL_HD std::int32_t column(index_t token, int in_round) const {
+  /// Counts the proposals of a round, and numbers those to the same rank.
+  template <class Team>
+  PLIMSOLL_HD void publish(Team& team, scratch arrays, fill_arrays const& in, index_t tile,
+                           int round) const {
+    constexpr auto width = static_cast<std::int32_t>(fill_tiles::tile);
     auto const none = static_cast<std::int32_t>(ranks.size());
-    std::int32_t const r = proposal[token];
-    return goes_anywhere(in_round) ? (r == at_home ? 0 : none) : (r >= 0 ? r : none);
+    bool const anywhere = goes_anywhere(round);
+    std::int32_t* const own = proposal + tiles.first(tile);
+    counted_in(round).template count<device_team>(
+        team, arrays, tile,
+        [=](index_t i) {
+          std::int32_t const r = in.proposal[i];
+          return anywhere ? (r == at_home ? 0 : none) : (r >= 0 ? r : none);
+        },
+        [=](index_t i, std::int32_t column, std::int32_t number) {
+          own[i] = column < none ? column * width + number : in.proposal[i];
+        });
   }
 
-  /// Returns the rank to which a row that is still at home proposes, one that its token visits.
+  /// Returns the rank to which a row that is still at home proposes: one of those that its token
+  /// visits, in proportion to `room`. -> at_home if none has room, no_row
   PLIMSOLL_HD std::int32_t propose(index_t token, int round, std::int32_t const* room) const {
+    constexpr index_t at_once = waterline_rows<Id>::at_once;
+    index_t const k = rows.ids.extent(1);
+    auto const first = rows.ranks_from(token, 0);
+    auto const room_of = [room](std::int32_t r) { return std::int64_t{r < 0 ? 0 : room[r]}; };
+    std::int32_t highest_rank = -1;
     std::int64_t room_sum = 0;
-    for (index_t j = 0; j < rows.ids.extent(1); ++j) {
-      room_sum += room_for(token, j, room);
+    std::int64_t first_room[at_once];
+    for (index_t j = 0; j < at_once; ++j) {
+      highest_rank = maximum{}(highest_rank, first.of[j]);
+      first_room[j] = room_of(first.of[j]);
+      room_sum += first_room[j];
     }
-    return choose(token, round, room_sum, room);
-  }
-  /// Chooses one of the ranks that the token visits, in proportion to `room`; `room_sum` is the sum
-  /// of `room` over the token's ids.
-  PLIMSOLL_HD std::int32_t choose(index_t token, int round, std::int64_t room_sum,
-                                  std::int32_t const* room) const {
+    PLIMSOLL_NO_UNROLL
+    for (index_t j = at_once; j < k; ++j) {
+      std::int32_t const r = rows.rank(token, j);
+      highest_rank = maximum{}(highest_rank, r);
+      room_sum += room_of(r);
+    }
     if (room_sum == 0) {
-      return at_home;
+      return highest_rank < 0 ? no_row : at_home;
     }
     // Multiples of the golden ratio are spread evenly over any run of consecutive tokens.
     auto const turn = static_cast<std::uint32_t>(token * most_rounds + round) * 0x9E3779B9u;
     std::int64_t left = static_cast<std::int64_t>(turn >> 8) * room_sum >> 24;
     // No early exit: its branch would not be predictable.
-    index_t chosen = 0;
-    for (index_t j = 0; j < rows.ids.extent(1); ++j) {
-      left -= room_for(token, j, room);
-      chosen += left >= 0;
+    std::int32_t chosen = first.of[0];
+    for (index_t j = 0; j < at_once; ++j) {
+      left -= first_room[j];
+      if (left >= 0 && j + 1 < at_once) {
+        chosen = first.of[j + 1];
+      }
     }
-    return rows.rank(token, chosen);
+    PLIMSOLL_NO_UNROLL
+    for (index_t j = at_once; j < k && left >= 0; ++j) {
+      chosen = rows.rank(token, j);
+      left -= room_of(chosen);
+    }
+    return chosen;
   }
-  PLIMSOLL_HD std::int64_t room_for(index_t token, index_t j, std::int32_t const* room) const {
-    std::int32_t const r = rows.rank(token, j);
-    return r < 0 ? 0 : room[r];
-  }
-
   /// Decides on the proposals of the previous round, and lets rows that are still at home propose
-  /// again. Returns how many rows of all tiles move.
+  /// again.
   template <class Team>
-  PLIMSOLL_HD std::int64_t settle(Team& team, scratch arrays, index_t tile, int round,
-                                  std::int64_t unmet) const {
+  PLIMSOLL_HD void settle(Team& team, scratch arrays, index_t tile, int round) const {
+    constexpr auto width = static_cast<std::int32_t>(fill_tiles::tile);
     index_t const n = ranks.size();
-    auto* const left = arrays.take<std::int32_t>(n);
-    tile_counts const proposed = counted_in(round - 1);
-    tile_counts::sums const counts = proposed.add_up(team, arrays, tile);
-    bool const anywhere = goes_anywhere(round - 1);
+    fill_arrays const in{arrays, n};
+    index_t const begin = tiles.first(tile);
+    index_t const tokens = tiles.size(tile);
     std::int32_t const* const room = memory.room_in(round - 1, n);
-    auto const in = settle_arrays::in(arrays, n);
+    scratch rest = arrays;
+    // Loads of the round overlap with those of the counts.
+    auto const counts =
+        counted_in(round - 1).add_up(team, rest, tile, maximum{}(n, tokens), [=, this](index_t i) {
+          std::int32_t const proposed = i < tokens ? proposal[begin + i] : 0;
+          std::int32_t const slack = i < n ? room[i] : 0;
+          std::int32_t const more = i < n && round == 1 ? memory.more[i] : 0;
+          std::int64_t const unmet = i == 0 ? memory.state->unmet[round - 1] : 0;
+          return [=] {
+            if (i < tokens) {
+              in.proposal[i] = proposed;
+            }
+            if (i < n) {
+              in.left[i] = slack;
+              in.more[i] = more;
+            }
+            if (i == 0) {
+              *in.unmet = unmet;
+            }
+          };
+        });
+    if (*in.unmet == 0) {
+      return;
+    }
+    bool const anywhere = goes_anywhere(round - 1);
     auto const wanted = [=](index_t r) {
-      return std::int64_t{anywhere ? room[r] : minimum{}(room[r], counts.totals[r])};
+      return std::int64_t{anywhere ? in.left[r] : minimum{}(in.left[r], counts.totals[r])};
     };
     std::int64_t const room_sum = team.exclusive_scan(n, wanted, in.before);
+    std::int64_t const unmet = *in.unmet;
     std::int64_t const can_accept = anywhere ? counts.totals[0] : room_sum;
     std::int64_t const moved = minimum{}(minimum{}(room_sum, can_accept), unmet);
     team.for_each(n, [=, this](index_t r) {
-      std::int64_t const taken =
-          minimum{}(maximum{}(moved - in.before[r], std::int64_t{0}), wanted(r));
-      in.limit[r] = static_cast<std::int32_t>(taken);
-      left[r] = room[r] - in.limit[r] + (round == 1 ? memory.more[r] : 0);
+      auto const taken = static_cast<std::int32_t>(
+          minimum{}(maximum{}(moved - in.before[r], std::int64_t{0}), wanted(r)));
+      std::int32_t const left = in.left[r] - taken + in.more[r];
+      in.limit[r] = taken;
+      in.left[r] = left;
       if (tile == 0 && round < rounds) {
-        memory.room_in(round, n)[r] = left[r];
+        memory.room_in(round, n)[r] = left;
       }
       if (tile == 0 && r == 0) {
         memory.state->unmet[round] = unmet - moved;
@@ -476,22 +606,29 @@ struct waterline_fill_body {
         }
       }
     });
-    bool const proposes = round < rounds && unmet > moved && !goes_anywhere(round);
-    proposed.visit<device_team>(
-        team, arrays, tile, counts, [=, this](index_t token) { return column(token, round - 1); },
-        [=, this](index_t token, std::int32_t column, std::int32_t earlier) {
-          if (column < n && earlier < (anywhere ? moved : in.limit[column])) {
-            index_t const r = anywhere ? last_not_above(in.before, n, earlier) : column;
-            proposal[token] = anywhere && !rows.visits(token, r) ? moved_alone : moved_along;
-            send(token, static_cast<std::int32_t>(r));
-          } else if (column < n || proposal[token] == at_home) {
-            proposal[token] = proposes ? propose(token, round, left) : at_home;
-          }
-        });
-    if (anywhere) {
-      count_alone(team, tile);
+    bool const goes_on = round < rounds && unmet > moved;
+    bool const proposes = goes_on && !goes_anywhere(round);
+    team.for_each(tokens, [=, this](index_t i) {
+      std::int32_t proposed = in.proposal[i];
+      std::int32_t to = unsent;
+      if (proposed >= 0) {
+        std::int32_t const column = proposed / width;
+        std::int32_t const earlier = counts.before[column] + proposed % width;
+        proposed = at_home;
+        if (earlier < (anywhere ? moved : in.limit[column])) {
+          to = anywhere ? static_cast<std::int32_t>(last_not_above(in.before, n, earlier)) : column;
+          proposed = anywhere && !rows.visits(begin + i, to) ? moved_alone : moved_along;
+        }
+      }
+      if (proposed == at_home && proposes) {
+        proposed = propose(begin + i, round, in.left);
+      }
+      in.proposal[i] = proposed;
+      in.destination[i] = to;
+    });
+    if (goes_on) {
+      publish(team, arrays, in, tile, round);
     }
-    return moved;
   }
 };
 

@@ -45,8 +45,37 @@ PLIMSOLL_HD void number_items(Team& team, scratch memory, index_t n, index_t col
     std::int32_t* const column = arrays.column;
     std::int32_t* const rank = arrays.rank;
     team.match_ranks(
-        n, [=](index_t i) { return column[i] = column_of(i); }, columns, rank, arrays.storage);
+        n, [=](index_t i) { return column[i] = column_of(i); }, columns, rank, nullptr,
+        arrays.storage);
     team.for_each(n, [=](index_t i) { f(i, column[i], next[column[i]] + rank[i]); });
+  }
+}
+
+/// Counts the items of every column, and calls f(i, column, number of items of the column before i)
+/// for every item i in [0, n), and g(c, count) for every column c.
+template <class DeviceTeam, class Team, class ColumnOf, class F, class G>
+PLIMSOLL_HD void count_items(Team& team, scratch memory, index_t n, index_t columns,
+                             ColumnOf column_of, F f, G g) {
+  auto* const counts = memory.take<std::int32_t>(columns);
+  if constexpr (Team::is_serial) {
+    team.for_each(columns, [=](index_t c) { counts[c] = 0; });
+    number_items<DeviceTeam>(team, memory, n, columns, counts, column_of, f);
+    team.for_each(columns, [=](index_t c) { g(c, counts[c]); });
+  } else {
+    item_arrays<DeviceTeam> const arrays{memory, columns};
+    std::int32_t* const column = arrays.column;
+    std::int32_t* const rank = arrays.rank;
+    team.match_ranks(
+        n, [=](index_t i) { return column[i] = column_of(i); }, columns, rank, counts,
+        arrays.storage);
+    team.for_each(maximum{}(n, columns), [=](index_t i) {
+      if (i < n) {
+        f(i, column[i], rank[i]);
+      }
+      if (i < columns) {
+        g(i, counts[i]);
+      }
+    });
   }
 }
 

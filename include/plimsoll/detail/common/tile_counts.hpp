@@ -26,9 +26,10 @@ PLIMSOLL_HD T& element(matrix_ref<T> const& matrix, index_t i) {
 
 /// Counts of items per tile and column. Between `count` and `visit`, `scan` sums the counts in a
 /// launch of its own. If launches cost more than reading counts, every tile sums all counts itself
-/// instead (`by_tile`).
-struct tile_counts {
-  static constexpr index_t tile = match_tile;
+/// instead (`by_tile`). Tiles have `Tile` items, at most `match_tile`.
+template <index_t Tile>
+struct tiled_counts {
+  static constexpr index_t tile = Tile;
 
   index_t items;
   index_t columns;
@@ -54,7 +55,8 @@ struct tile_counts {
     return minimum{}(items - first(problem), tile);
   }
 
-  [[nodiscard]] PLIMSOLL_HD static tile_counts in(scratch& memory, index_t items, index_t columns) {
+  [[nodiscard]] PLIMSOLL_HD static tiled_counts in(scratch& memory, index_t items,
+                                                   index_t columns) {
     return {items, columns, memory.take<std::int32_t>(columns * tiles_of(items)),
             memory.take<std::int32_t>(columns), false};
   }
@@ -67,8 +69,11 @@ struct tile_counts {
     return 2 * scratch_bytes_of<std::int32_t>(columns) + number_items_bytes<DeviceTeam>(columns);
   }
 
-  /// Returns whether tiles that sum all counts themselves read at most 128 bytes per item.
-  [[nodiscard]] PLIMSOLL_HD bool are_few() const { return tiles() * columns <= 32 * tile; }
+  /// Returns whether tiles may sum all counts themselves: tiles of `match_tile` items then read at
+  /// most 128 bytes per item, smaller tiles more of them.
+  [[nodiscard]] PLIMSOLL_HD bool are_few() const {
+    return tiles() * columns <= 32 * match_tile * (match_tile / tile);
+  }
 
   /// Counts the items of a tile; column_of(i) is the column of item i. Problem = tile.
   template <class Team, class ColumnOf>
@@ -80,6 +85,20 @@ struct tile_counts {
     // Without items there is one problem but no tile.
     team.for_each(tiles() > 0 ? columns : 0,
                   [=, this](index_t c) { counts[position(c, problem)] = seen[c]; });
+  }
+
+  /// Counts the items of a tile, and calls f(i, column, number of items of the column before i in
+  /// the tile); here i is the index in the tile. Problem = tile.
+  template <class DeviceTeam, class Team, class ColumnOf, class F>
+  PLIMSOLL_HD void count(Team& team, scratch memory, index_t problem, ColumnOf column_of,
+                         F f) const {
+    count_items<DeviceTeam>(team, memory, size(problem), columns, column_of, f,
+                            [=, this](index_t c, std::int32_t count) {
+                              // Without items there is one problem but no tile.
+                              if (tiles() > 0) {
+                                counts[position(c, problem)] = count;
+                              }
+                            });
   }
 
   /// Scans the counts of a column over the tiles. Problem = column.
@@ -96,33 +115,54 @@ struct tile_counts {
   template <class Team>
   PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem,
                           bool needs_totals = true) const {
+    return add_up(team, memory, problem, 0, no_more_loads{}, needs_totals);
+  }
+  /// Does the same, and also calls load(i) for i in [0, n). It returns a function that is called
+  /// when the counts are read, so that what it stores is loaded together with them.
+  template <class Team, class Load>
+  PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem, index_t n, Load load,
+                          bool needs_totals = true) const {
     auto* const before = memory.take<std::int32_t>(columns);
     if (!by_tile) {
       // Without items there is one problem but no tile, and `before` is not read.
-      team.for_each(tiles() > 0 ? columns : 0,
-                    [=, this](index_t c) { before[c] = counts[position(c, problem)]; });
+      index_t const width = tiles() > 0 ? columns : 0;
+      team.for_each(maximum{}(width, n), [=, this](index_t i) {
+        auto const store = load(i);
+        if (i < width) {
+          before[i] = counts[position(i, problem)];
+        }
+        store();
+      });
       return {before, totals};
     }
     auto* const all = memory.take<std::int32_t>(columns);
     team.for_each(columns, [=](index_t c) { before[c] = all[c] = 0; });
     // Several indices share a column, so that no thread reads many counts one after another;
     // neighbors read neighboring counts.
-    constexpr std::int32_t parts = 4;
+    constexpr auto parts = static_cast<std::int32_t>(4 * match_tile / tile);
     auto const width = static_cast<std::int32_t>(columns);
     auto const here = static_cast<std::int32_t>(problem);
     auto const end = needs_totals ? static_cast<std::int32_t>(tiles()) : here;
-    team.for_each(parts * columns, [=, this](index_t i) {
+    team.for_each(maximum{}(parts * columns, n), [=, this](index_t i) {
+      auto const store = load(i);
       auto const at = static_cast<std::int32_t>(i);
-      std::int32_t const part = (at >= width) + (at >= 2 * width) + (at >= 3 * width);
-      std::int32_t const c = at - part * width;
-      std::int32_t const first = end * part / parts;
-      std::int32_t const last = end * (part + 1) / parts;
-      std::int32_t const middle = minimum{}(maximum{}(here, first), last);
-      std::int32_t const earlier = sum_of(c, first, middle);
-      add_to(before + c, earlier);
-      if (needs_totals) {
-        add_to(all + c, earlier + sum_of(c, middle, last));
+      std::int32_t part = 0;
+      for (std::int32_t k = 1; k <= parts; ++k) {
+        part += at >= k * width;
       }
+      if (part < parts) {
+        std::int32_t const c = at - part * width;
+        std::int32_t const first = end * part / parts;
+        std::int32_t const last = end * (part + 1) / parts;
+        std::int32_t const middle = minimum{}(maximum{}(here, first), last);
+        std::int32_t const earlier = sum_of(c, first, middle);
+        std::int32_t const later = needs_totals ? sum_of(c, middle, last) : 0;
+        add_to(before + c, earlier);
+        if (needs_totals) {
+          add_to(all + c, earlier + later);
+        }
+      }
+      store();
     });
     return {before, all};
   }
@@ -147,6 +187,11 @@ struct tile_counts {
   }
 
  private:
+  struct no_more_loads {
+    PLIMSOLL_HD auto operator()(index_t) const {
+      return [] {};
+    }
+  };
   /// Returns the sum of a column over tiles [first, last), if `by_tile`. It reads several counts at
   /// a time, and computes their positions in 32 bits: there are at most 64 tiles or few counts.
   [[nodiscard]] PLIMSOLL_HD std::int32_t sum_of(std::int32_t column, std::int32_t first,
@@ -167,5 +212,7 @@ struct tile_counts {
     return by_tile ? problem * columns + column : column * tiles() + problem;
   }
 };
+
+using tile_counts = tiled_counts<match_tile>;
 
 }}}  // namespace plimsoll::detail

@@ -147,11 +147,11 @@ class block_team : public team_operations<block_team<Threads, Streaming>> {
 
   template <class F>
   __device__ void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
-                              std::byte* storage) {
+                              std::int32_t* counts, std::byte* storage) {
     if (bins <= most_bins) {
-      block_match_ranks<Threads>(n, bin_of, bins, ranks, storage, thread_);
+      block_match_ranks<Threads>(n, bin_of, bins, ranks, counts, storage, thread_);
     } else {
-      this->sorted_ranks(n, bin_of, ranks, storage);
+      this->sorted_ranks(n, bin_of, bins, ranks, counts, storage);
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Reductions, scans and sorts of a warp and of a block, and a block's ranks of items within their
-/// bins, by CUB; kernels call CUB nowhere else. All threads of the team must call a function of
+/// Reductions, scans and sorts of a warp and of a block by CUB, and a block's ranks of items within
+/// their bins; kernels call CUB nowhere else. All threads of the team must call a function of
 /// this file together; it contains the barriers that CUB leaves to the caller. Storage may be
 /// reused after the next barrier.
 ///
@@ -15,7 +15,6 @@
 
 #if defined(__CUDACC__)
 #include <cub/block/block_merge_sort.cuh>
-#include <cub/block/block_radix_rank.cuh>
 #include <cub/block/block_scan.cuh>
 #include <cub/warp/warp_reduce.cuh>
 #include <cub/warp/warp_scan.cuh>
@@ -24,6 +23,7 @@
 #endif
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/exact_math.hpp>
 #include <plimsoll/detail/team.hpp>
 #include <plimsoll/types.hpp>
 
@@ -455,63 +455,75 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
 
 // --- ranking -------------------------------------------------------------------------------------
 
-/// Ranks the items of a thread: ranks[k] is the number of earlier items in the bin of item k. Items
-/// are ordered by warp, and within a warp by strip; the bin is the lowest `Bits` bits of bins[k].
-template <int Bits, int Threads, int Items>
-__device__ inline void block_bin_ranks(unsigned (&bins)[Items], int (&ranks)[Items],
-                                       std::byte* storage, int thread) {
-  using collective = collectives::BlockRadixRankMatch<Threads, Bits, false>;
-  using temp_storage = typename collective::TempStorage;
-  constexpr int tracked = collective::BINS_TRACKED_PER_THREAD;
-  constexpr int all = 1 << Bits;
-  constexpr std::size_t own_bytes = all * sizeof(std::int32_t);
-  static_assert(index_t{sizeof(temp_storage) + own_bytes} <= block_match_bytes(Threads, Bits) &&
-                alignof(temp_storage) <= 16);
-  collectives::BFEDigitExtractor<unsigned> const digits(0, Bits);
-  int firsts[tracked];
-  collective(*reinterpret_cast<temp_storage*>(storage)).RankKeys(bins, ranks, digits, firsts);
-  // CUB ranks items among all bins, so the items of lower bins are subtracted.
-  auto* const first = reinterpret_cast<std::int32_t*>(storage + sizeof(temp_storage));
-#pragma unroll
-  for (int i = 0; i < tracked; ++i) {
-    if (int const bin = thread * tracked + i; bin < all) {
-      first[bin] = firsts[i];
-    }
-  }
-  __syncthreads();  // every bin has its first rank
-#pragma unroll
-  for (int k = 0; k < Items; ++k) {
-    ranks[k] -= first[digits.Digit(bins[k])];
-  }
-}
-
-/// Sets ranks[i] to the number of items before i in the bin of i, for at most `most_bins` bins and
-/// n at most `match_tile`. `storage` has `match_bytes<block<Threads>>(bins)` bytes.
+/// Sets ranks[i] to the number of items before i in the bin of i, and unless it is null counts[b] to
+/// that of all items in bin b; for at most `most_bins` bins and n at most `match_tile`. `storage`
+/// has `match_bytes<block<Threads>>(bins)` bytes. A warp finds equal bins among its items by
+/// ballots. CUB's ranking of a block would also order the bins, which takes ten barriers.
 template <int Threads, class F>
 __device__ inline void block_match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
-                                         std::byte* storage, int thread) {
-  constexpr int each = static_cast<int>(match_tile) / Threads;
+                                         std::int32_t* counts, std::byte* storage, int thread) {
+  constexpr int warps = Threads / warp_size;
+  constexpr int most_strips = static_cast<int>(match_tile) / Threads;
+  int const warp = thread / warp_size;
+  int const lane = thread % warp_size;
+  auto const items = static_cast<int>(n);
+  auto const width = static_cast<int>(bins);
   // A warp has consecutive items, in strips of 32.
-  int const own = thread / warp_size * (each * warp_size) + thread % warp_size;
-  __syncthreads();  // the caller's writes are seen
-  unsigned bin[each];
-  int rank[each];
+  int const strips = (items + Threads - 1) / Threads;
+  int const own = warp * (strips * warp_size) + lane;
+  auto* const of_warps = reinterpret_cast<std::int32_t*>(storage);  // [warps, bins]
+#pragma unroll 1
+  for (int i = thread; i < warps * width; i += Threads) {
+    of_warps[i] = 0;
+  }
+  __syncthreads();  // counts are zero, and the caller's writes are seen
+  std::int32_t* const of_warp = of_warps + warp * width;
+  int bin[most_strips];
+  int rank[most_strips];
 #pragma unroll
-  for (int k = 0; k < each; ++k) {
+  for (int k = 0; k < most_strips; ++k) {
     int const i = own + k * warp_size;
-    // The bin of items past the end does not matter: they come after all items.
-    bin[k] = i < n ? static_cast<unsigned>(bin_of(i)) : 0u;
-  }
-  if (bins <= few_bins) {
-    block_bin_ranks<few_bins_bits, Threads>(bin, rank, storage, thread);
-  } else {
-    block_bin_ranks<most_bins_bits, Threads>(bin, rank, storage, thread);
-  }
-#pragma unroll
-  for (int k = 0; k < each; ++k) {
-    if (int const i = own + k * warp_size; i < n) {
-      ranks[i] = rank[k];
+    bool const is_item = k < strips && i < items;
+    bin[k] = is_item ? static_cast<int>(bin_of(i)) : -1;
+    rank[k] = 0;
+    if (k < strips) {
+      unsigned peers = warp_ballot(is_item, lane);
+#pragma unroll 1
+      for (int bit = 1; bit < width; bit *= 2) {
+        bool const is_set = (bin[k] & bit) != 0;
+        unsigned const set = warp_ballot(is_set, lane);
+        peers &= is_set ? set : ~set;
+      }
+      if (is_item) {
+        int const earlier = bit_count(peers & ((1u << lane) - 1));
+        rank[k] = of_warp[bin[k]] + earlier;
+      }
+      __syncwarp();
+      if (is_item && (peers >> lane) == 1) {
+        of_warp[bin[k]] = rank[k] + 1;  // the last of its peers
+      }
+      __syncwarp();
     }
+  }
+  __syncthreads();  // every warp has counted its items
+#pragma unroll
+  for (int k = 0; k < most_strips; ++k) {
+    if (bin[k] >= 0) {
+#pragma unroll
+      for (int w = 0; w < warps - 1; ++w) {
+        rank[k] += w < warp ? of_warps[w * width + bin[k]] : 0;
+      }
+      ranks[own + k * warp_size] = rank[k];
+    }
+  }
+#pragma unroll 1
+  for (int b = thread; counts != nullptr && b < width; b += Threads) {
+    int all = 0;
+#pragma unroll
+    for (int w = 0; w < warps; ++w) {
+      all += of_warps[w * width + b];
+    }
+    counts[b] = all;
   }
   __syncthreads();  // every rank is written
 }

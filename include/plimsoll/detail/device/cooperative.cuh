@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/device/batched.cuh>
@@ -33,15 +34,25 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, 1)
   __shared__ block_exchange<Threads> exchange;
   scratch const memory = plan.of(blockIdx.x, 0, plimsoll_shared);
   block_team<Threads, is_streaming<Body>> team(static_cast<int>(threadIdx.x), exchange);
+  auto const grid = cooperative_groups::this_grid();
 #pragma unroll 1
   for (int phase = first;; ++phase) {
-    if (blockIdx.x < body.problems(phase)) {
+    bool const has_problem = blockIdx.x < body.problems(phase);
+    if (has_problem) {
       body(team, memory, blockIdx.x, phase);
     }
-    if (phase + 1 == last || body.is_over(phase)) {
+    bool const is_last = phase + 1 == last || body.is_over(phase);
+    decltype(grid.barrier_arrive()) arrival{};
+    if (!is_last) {
+      arrival = grid.barrier_arrive();
+    }
+    if (has_problem) {
+      body.finish(team, memory, blockIdx.x, phase);
+    }
+    if (is_last) {
       return;
     }
-    cooperative_groups::this_grid().sync();
+    grid.barrier_wait(std::move(arrival));
   }
 }
 

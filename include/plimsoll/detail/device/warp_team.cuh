@@ -317,9 +317,9 @@ class warp_team : public team_operations<warp_team<Streaming>> {
   }
 
   template <class F>
-  __device__ void match_ranks(index_t n, F bin_of, index_t, std::int32_t* ranks,
-                              std::byte* storage) {
-    this->sorted_ranks(n, bin_of, ranks, storage);
+  __device__ void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
+                              std::int32_t* counts, std::byte* storage) {
+    this->sorted_ranks(n, bin_of, bins, ranks, counts, storage);
   }
 
   template <class Key>

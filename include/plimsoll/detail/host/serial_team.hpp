@@ -106,15 +106,15 @@ class serial_team : public team_operations<serial_team> {
     sort_keys(keys, n);
   }
 
-  /// Counts in `storage`, which does not grow with the number of bins.
+  /// Without `counts`, counts in `storage`, which does not grow with the number of bins.
   template <class F>
   PLIMSOLL_HD void match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
-                               std::byte* storage) {
+                               std::int32_t* counts, std::byte* storage) {
     if (bins > most_bins) {
-      this->sorted_ranks(n, bin_of, ranks, storage);
+      this->sorted_ranks(n, bin_of, bins, ranks, counts, storage);
       return;
     }
-    auto* const seen = reinterpret_cast<std::int32_t*>(storage);
+    auto* const seen = counts != nullptr ? counts : reinterpret_cast<std::int32_t*>(storage);
     for (index_t b = 0; b < bins; ++b) {
       seen[b] = 0;
     }
