@@ -789,7 +789,9 @@ class line_steps {
       check_filled(expected);
       restore(planned);
     }
+    fill.keeps_scratch = true;
     fill_at_once(fill);
+    fill.keeps_scratch = false;
     check_filled(expected);
     // A source without a plan: its rows stay at home in every team, in the first phase.
     restore(planned);

@@ -380,6 +380,7 @@ struct greedy_phases {
   using device_team = plimsoll::detail::block<128>;
   std::size_t bytes;
   bool one_launch = false;
+  bool keeps_scratch = false;
 
   [[nodiscard]] bool fits_one_launch() const { return true; }
   [[nodiscard]] int phases() const { return 2; }

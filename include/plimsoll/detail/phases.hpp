@@ -6,6 +6,8 @@
 /// several phases has these members:
 ///
 ///     one_launch                             set by the launcher: all phases are one launch
+///     keeps_scratch                          also set then: phases see scratch that earlier ones
+///                                            of the same problem wrote
 ///     fits_one_launch()                      returns whether the launcher may set `one_launch`
 ///     phases()                               number of phases; may depend on `one_launch`
 ///     problems(phase) scratch_bytes(phase)   as `problems` and `scratch_bytes` of a body

@@ -37,18 +37,18 @@ struct waterline_rows {
   }
   PLIMSOLL_HD std::int32_t rank(index_t token, index_t j) const { return rank(ids(token, j)); }
 
-  /// Ranks of consecutive ids of a token, which are read at once.
+  /// Ranks of the first ids of a token; -1 also where it has no more ids. All are read at once.
   static constexpr index_t at_once = 8;
-  struct ranks_of_ids {
-    std::int32_t of[at_once];  ///< -1 also after the last id
+  struct first_ranks {
+    std::int32_t of[at_once];
   };
-  PLIMSOLL_HD ranks_of_ids ranks_from(index_t token, index_t first) const {
+  PLIMSOLL_HD first_ranks first_ranks_of(index_t token) const {
     Id id[at_once];
-    Id const* const row = ids.data + token * ids.stride(0) + first * ids.stride(1);
+    Id const* const row = ids.data + token * ids.stride(0);
     for (index_t j = 0; j < at_once; ++j) {
-      id[j] = first + j < ids.extent(1) ? row[j * ids.stride(1)] : Id{-1};
+      id[j] = j < ids.extent(1) ? row[j * ids.stride(1)] : Id{-1};
     }
-    ranks_of_ids result;
+    first_ranks result;
     for (index_t j = 0; j < at_once; ++j) {
       result.of[j] = rank(id[j]);
     }
@@ -135,9 +135,15 @@ struct fill_arrays {
   scratch_ref memory;
   index_t ranks;
 
-  std::int32_t* destination = memory.take(fill_tiles::tile);  ///< rank of a row that `finish` sends
-  std::int32_t* proposal = memory.take(fill_tiles::tile);     ///< as the body's, not yet numbered
-  std::int64_t* unmet = memory.take(1);                       ///< surplus rows before the round
+  /// Rank to which `finish` sends the row
+  std::int32_t* destination = memory.take(fill_tiles::tile);
+  std::int32_t* proposal = memory.take(fill_tiles::tile);  ///< as the body's, not yet numbered
+  /// Ranks of the first ids of a token. The stride avoids bank conflicts.
+  static constexpr index_t first_ranks = 8;
+  static constexpr index_t stride = first_ranks + 1;
+  std::int32_t* rank = memory.take(fill_tiles::tile * stride);
+  std::int64_t* unmet = memory.take(1);       ///< surplus rows before the round
+  std::int64_t* moved = memory.take(1);       ///< rows that move in the round
   std::int32_t* left = memory.take(ranks);    ///< slack before the round, then after it
   std::int32_t* more = memory.take(ranks);    ///< slack that is added after the round
   std::int32_t* limit = memory.take(ranks);   ///< rows that the rank accepts
@@ -183,6 +189,7 @@ struct waterline_fill_body {
   std::uint64_t subsequence;
   int rounds;  ///< after the opening one
   bool one_launch;
+  bool keeps_scratch;
 
   [[nodiscard]] bool fits_one_launch() const { return tiles.are_few(); }
   [[nodiscard]] int phases() const { return one_launch ? rounds + 1 : 2 * rounds + 1; }
@@ -205,10 +212,13 @@ struct waterline_fill_body {
       if (unmet_before(round + 1) > 0) {
         counted_in(round).scan(team, problem);
       }
-    } else if (round == 0) {
-      open(team, arrays, problem);
-    } else if (one_launch || unmet_before(round) > 0) {
-      settle(team, arrays, problem, round);
+    } else if (round == 0 || one_launch || unmet_before(round) > 0) {
+      fill_arrays const in{arrays, ranks.size()};
+      bool const goes_on =
+          round == 0 ? open(team, in, problem) : settle(team, arrays, in, problem, round);
+      if (goes_on) {
+        publish(team, arrays, in, problem, round);
+      }
     }
   }
 
@@ -231,6 +241,12 @@ struct waterline_fill_body {
         send(begin + i, in.destination[i]);
       }
     });
+    if (tile == 0 && round > 0) {
+      team.single([=, this] {
+        report[0].moved += *in.moved;
+        report[0].unplaced = round == rounds ? *in.unmet - *in.moved : 0;
+      });
+    }
     if (rules.sampled || goes_anywhere(round - 1)) {
       index_t const alone = count(team, in.proposal, tokens, moved_alone);
       index_t const along = rules.sampled ? count(team, in.proposal, tokens, moved_along) : 0;
@@ -270,41 +286,46 @@ struct waterline_fill_body {
   static constexpr std::int32_t nowhere = -1;  ///< the token has no row
   static constexpr std::int32_t unsent = -2;   ///< the row was sent before
 
-  /// First round of a tile: sends rows home or to the rank that they draw; surplus rows propose.
+  /// First round of a tile: rows go home or to the rank that they draw. Returns whether they propose
+  /// to ranks.
   template <class Team>
-  PLIMSOLL_HD void open(Team& team, scratch arrays, index_t tile) const {
-    fill_arrays const in{arrays, ranks.size()};
+  PLIMSOLL_HD bool open(Team& team, fill_arrays const& in, index_t tile) const {
     index_t const begin = tiles.first(tile);
-    bool const proposes = unmet_before(0) > 0;
-    bool const draws = rules.sampled && is_planned() && memory.state->at_home == 0;
-    team.for_each(tiles.size(tile), [=, this](index_t i) {
-      if (proposes) {
-        open_row<true>(in, begin, i, false);
-      } else {
-        open_row<false>(in, begin, i, draws);
+    index_t const tokens = tiles.size(tile);
+    index_t const n = ranks.size();
+    // All loads overlap.
+    team.for_each(maximum{}(n, tokens), [=, this](index_t i) {
+      std::int32_t const slack = i < n ? memory.room[i] : 0;
+      std::int64_t const unmet = i == 0 ? unmet_before(0) : 0;
+      if (i < tokens) {
+        auto const first = rows.first_ranks_of(begin + i);
+        std::int32_t highest_rank = -1;
+        for (index_t j = 0; j < fill_arrays::first_ranks; ++j) {
+          highest_rank = maximum{}(highest_rank, first.of[j]);
+          in.rank[i * fill_arrays::stride + j] = first.of[j];
+        }
+        bool const has_row = highest_rank >= 0 || rows.visits_any(begin + i);
+        in.proposal[i] = has_row ? at_home : no_row;
+        in.destination[i] = has_row ? static_cast<std::int32_t>(source) : nowhere;
+      }
+      if (i < n) {
+        in.left[i] = slack;
+      }
+      if (i == 0) {
+        *in.unmet = unmet;
       }
     });
-    if (proposes) {
-      publish(team, arrays, in, tile, 0);
+    if (rules.sampled && is_planned() && memory.state->at_home == 0) {
+      team.for_each(tokens, [=, this](index_t i) {
+        if (in.proposal[i] == at_home) {
+          std::int32_t const r = draw(begin + i, *memory.state);
+          bool const is_along = memory.state->any_rank == 0 || rows.visits(begin + i, r);
+          in.proposal[i] = r == source ? at_home : is_along ? moved_along : moved_alone;
+          in.destination[i] = r;
+        }
+      });
     }
-  }
-  template <bool Proposes>
-  PLIMSOLL_HD void open_row(fill_arrays const& in, index_t begin, index_t i, bool draws) const {
-    index_t const token = begin + i;
-    std::int32_t to = static_cast<std::int32_t>(source);
-    std::int32_t proposed = at_home;
-    if constexpr (Proposes) {
-      proposed = propose(token, 0, memory.room);
-    } else if (!rows.visits_any(token)) {
-      proposed = no_row;
-    } else if (draws) {
-      to = draw(token, *memory.state);
-      proposed = to == source                                            ? at_home
-                 : memory.state->any_rank == 0 || rows.visits(token, to) ? moved_along
-                                                                         : moved_alone;
-    }
-    in.proposal[i] = proposed;
-    in.destination[i] = proposed == no_row ? nowhere : to;
+    return *in.unmet > 0;
   }
 
   template <class Team>
@@ -315,7 +336,7 @@ struct waterline_fill_body {
   template <class Team>
   PLIMSOLL_HD void report_opening(Team& team, fill_arrays const& in, index_t tile) const {
     index_t const tokens = tiles.size(tile);
-    index_t const without = count(team, in.destination, tokens, nowhere);
+    index_t const without = count(team, in.proposal, tokens, no_row);
     team.single([=, this] {
       add_to(&report[0].rows, tokens - without);
       add_to(&report[0].without_expert, without);
@@ -486,48 +507,60 @@ struct waterline_fill_body {
   [[nodiscard]] PLIMSOLL_HD bool goes_anywhere(int in_round) const {
     return rules.any_rank && in_round == most_rounds - 1;
   }
-  /// Counts the proposals of a round, and numbers those to the same rank.
+  /// Lets rows that are still at home propose, counts the proposals to each rank, and numbers them.
   template <class Team>
   PLIMSOLL_HD void publish(Team& team, scratch arrays, fill_arrays const& in, index_t tile,
                            int round) const {
     constexpr auto width = static_cast<std::int32_t>(fill_tiles::tile);
     auto const none = static_cast<std::int32_t>(ranks.size());
+    index_t const begin = tiles.first(tile);
     bool const anywhere = goes_anywhere(round);
-    std::int32_t* const own = proposal + tiles.first(tile);
     counted_in(round).template count<device_team>(
         team, arrays, tile,
-        [=](index_t i) {
-          std::int32_t const r = in.proposal[i];
-          return anywhere ? (r == at_home ? 0 : none) : (r >= 0 ? r : none);
+        [=, this](index_t i) {
+          std::int32_t proposed = in.proposal[i];
+          if (anywhere) {
+            return proposed == at_home ? 0 : none;
+          }
+          if (proposed == at_home) {
+            proposed = propose(in, begin, i, round);
+            in.proposal[i] = proposed;
+          }
+          return proposed >= 0 ? proposed : none;
         },
-        [=](index_t i, std::int32_t column, std::int32_t number) {
-          own[i] = column < none ? column * width + number : in.proposal[i];
+        [=, this](index_t i, std::int32_t column, std::int32_t number) {
+          proposal[begin + i] = column < none ? column * width + number : in.proposal[i];
         });
   }
 
   /// Returns the rank to which a row that is still at home proposes: one of those that its token
-  /// visits, in proportion to `room`. -> at_home if none has room, no_row
-  PLIMSOLL_HD std::int32_t propose(index_t token, int round, std::int32_t const* room) const {
+  /// visits, in proportion to the slack that they have left; `at_home` if they have none.
+  PLIMSOLL_HD std::int32_t propose(fill_arrays const& in, index_t begin, index_t i,
+                                   int round) const {
     constexpr index_t at_once = waterline_rows<Id>::at_once;
+    index_t const token = begin + i;
     index_t const k = rows.ids.extent(1);
-    auto const first = rows.ranks_from(token, 0);
-    auto const room_of = [room](std::int32_t r) { return std::int64_t{r < 0 ? 0 : room[r]}; };
-    std::int32_t highest_rank = -1;
+    auto const room_of = [in](std::int32_t r) { return std::int64_t{r < 0 ? 0 : in.left[r]}; };
+    typename waterline_rows<Id>::first_ranks first;
+    if (round == 0 || keeps_scratch) {
+      for (index_t j = 0; j < at_once; ++j) {
+        first.of[j] = in.rank[i * fill_arrays::stride + j];
+      }
+    } else {
+      first = rows.first_ranks_of(token);
+    }
     std::int64_t room_sum = 0;
-    std::int64_t first_room[at_once];
+    std::int64_t room[at_once];
     for (index_t j = 0; j < at_once; ++j) {
-      highest_rank = maximum{}(highest_rank, first.of[j]);
-      first_room[j] = room_of(first.of[j]);
-      room_sum += first_room[j];
+      room[j] = room_of(first.of[j]);
+      room_sum += room[j];
     }
     PLIMSOLL_NO_UNROLL
     for (index_t j = at_once; j < k; ++j) {
-      std::int32_t const r = rows.rank(token, j);
-      highest_rank = maximum{}(highest_rank, r);
-      room_sum += room_of(r);
+      room_sum += room_of(rows.rank(token, j));
     }
     if (room_sum == 0) {
-      return highest_rank < 0 ? no_row : at_home;
+      return at_home;
     }
     // Multiples of the golden ratio are spread evenly over any run of consecutive tokens.
     auto const turn = static_cast<std::uint32_t>(token * most_rounds + round) * 0x9E3779B9u;
@@ -535,7 +568,7 @@ struct waterline_fill_body {
     // No early exit: its branch would not be predictable.
     std::int32_t chosen = first.of[0];
     for (index_t j = 0; j < at_once; ++j) {
-      left -= first_room[j];
+      left -= room[j];
       if (left >= 0 && j + 1 < at_once) {
         chosen = first.of[j + 1];
       }
@@ -547,20 +580,18 @@ struct waterline_fill_body {
     }
     return chosen;
   }
-  /// Decides on the proposals of the previous round, and lets rows that are still at home propose
-  /// again.
+  /// Decides on the proposals of the previous round. Returns whether rows propose again.
   template <class Team>
-  PLIMSOLL_HD void settle(Team& team, scratch arrays, index_t tile, int round) const {
+  PLIMSOLL_HD bool settle(Team& team, scratch arrays, fill_arrays const& in, index_t tile,
+                          int round) const {
     constexpr auto width = static_cast<std::int32_t>(fill_tiles::tile);
     index_t const n = ranks.size();
-    fill_arrays const in{arrays, n};
     index_t const begin = tiles.first(tile);
     index_t const tokens = tiles.size(tile);
     std::int32_t const* const room = memory.room_in(round - 1, n);
-    scratch rest = arrays;
     // Loads of the round overlap with those of the counts.
-    auto const counts =
-        counted_in(round - 1).add_up(team, rest, tile, maximum{}(n, tokens), [=, this](index_t i) {
+    auto const counts = counted_in(round - 1).add_up(
+        team, arrays, tile, maximum{}(n, tokens), [=, this](index_t i) {
           std::int32_t const proposed = i < tokens ? proposal[begin + i] : 0;
           std::int32_t const slack = i < n ? room[i] : 0;
           std::int32_t const more = i < n && round == 1 ? memory.more[i] : 0;
@@ -579,7 +610,7 @@ struct waterline_fill_body {
           };
         });
     if (*in.unmet == 0) {
-      return;
+      return false;
     }
     bool const anywhere = goes_anywhere(round - 1);
     auto const wanted = [=](index_t r) {
@@ -600,14 +631,11 @@ struct waterline_fill_body {
       }
       if (tile == 0 && r == 0) {
         memory.state->unmet[round] = unmet - moved;
-        report[0].moved += moved;
-        if (round == rounds) {
-          report[0].unplaced = unmet - moved;
-        }
+      }
+      if (r == 0) {
+        *in.moved = moved;
       }
     });
-    bool const goes_on = round < rounds && unmet > moved;
-    bool const proposes = goes_on && !goes_anywhere(round);
     team.for_each(tokens, [=, this](index_t i) {
       std::int32_t proposed = in.proposal[i];
       std::int32_t to = unsent;
@@ -620,15 +648,10 @@ struct waterline_fill_body {
           proposed = anywhere && !rows.visits(begin + i, to) ? moved_alone : moved_along;
         }
       }
-      if (proposed == at_home && proposes) {
-        proposed = propose(begin + i, round, in.left);
-      }
       in.proposal[i] = proposed;
       in.destination[i] = to;
     });
-    if (goes_on) {
-      publish(team, arrays, in, tile, round);
-    }
+    return round < rounds && unmet > moved;
   }
 };
 

@@ -341,7 +341,8 @@ class waterline_pipeline {
             .seed = options_.seed,
             .subsequence = batch.subsequence,
             .rounds = sampled ? 0 : waterline_state::most_rounds,
-            .one_launch = false};
+            .one_launch = false,
+            .keeps_scratch = false};
   }
 
   void enqueue_update(slot_ranges const& ranges, rank_set const* on) {

@@ -128,7 +128,7 @@ PLIMSOLL_DETAIL_HIDDEN void launch_phases(device_context const& context, Body bo
   static_assert(std::is_trivially_copyable_v<Body>);
   typename Body::device_team const team{};
   if (body.phases() > 1 && body.fits_one_launch()) {
-    body.one_launch = true;
+    body.one_launch = body.keeps_scratch = true;
     if (resident.most == resident_blocks::unknown) {
       resident.most = count_resident(team, context, body);
     }
@@ -141,7 +141,7 @@ PLIMSOLL_DETAIL_HIDDEN void launch_phases(device_context const& context, Body bo
       static_cast<void>(cudaGetLastError());
       resident.most = 0;
     }
-    body.one_launch = false;
+    body.one_launch = body.keeps_scratch = false;
   }
   for (int phase = 0; phase < body.phases(); ++phase) {
     if (body.problems(phase) > 0) {
