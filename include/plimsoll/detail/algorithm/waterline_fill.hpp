@@ -298,12 +298,7 @@ struct waterline_fill_body {
       std::int32_t const slack = i < n ? memory.room[i] : 0;
       std::int64_t const unmet = i == 0 ? unmet_before(0) : 0;
       if (i < tokens) {
-        auto const first = rows.first_ranks_of(begin + i);
-        std::int32_t highest_rank = -1;
-        for (index_t j = 0; j < fill_arrays::first_ranks; ++j) {
-          highest_rank = maximum{}(highest_rank, first.of[j]);
-          in.rank[i * fill_arrays::stride + j] = first.of[j];
-        }
+        std::int32_t const highest_rank = read_ranks(in, begin, i);
         bool const has_row = highest_rank >= 0 || rows.visits_any(begin + i);
         in.proposal[i] = has_row ? at_home : no_row;
         in.destination[i] = has_row ? static_cast<std::int32_t>(source) : nowhere;
@@ -326,6 +321,17 @@ struct waterline_fill_body {
       });
     }
     return *in.unmet > 0;
+  }
+
+  /// Reads the ranks of a token's first ids, and returns the highest.
+  PLIMSOLL_HD std::int32_t read_ranks(fill_arrays const& in, index_t begin, index_t i) const {
+    auto const first = rows.first_ranks_of(begin + i);
+    std::int32_t highest_rank = -1;
+    for (index_t j = 0; j < rows.at_once; ++j) {
+      highest_rank = maximum{}(highest_rank, first.of[j]);
+      in.rank[i * fill_arrays::stride + j] = first.of[j];
+    }
+    return highest_rank;
   }
 
   template <class Team>
@@ -541,18 +547,11 @@ struct waterline_fill_body {
     index_t const token = begin + i;
     index_t const k = rows.ids.extent(1);
     auto const room_of = [in](std::int32_t r) { return std::int64_t{r < 0 ? 0 : in.left[r]}; };
-    typename waterline_rows<Id>::first_ranks first;
-    if (round == 0 || keeps_scratch) {
-      for (index_t j = 0; j < at_once; ++j) {
-        first.of[j] = in.rank[i * fill_arrays::stride + j];
-      }
-    } else {
-      first = rows.first_ranks_of(token);
-    }
+    std::int32_t const* const first = in.rank + i * fill_arrays::stride;
     std::int64_t room_sum = 0;
     std::int64_t room[at_once];
     for (index_t j = 0; j < at_once; ++j) {
-      room[j] = room_of(first.of[j]);
+      room[j] = room_of(first[j]);
       room_sum += room[j];
     }
     PLIMSOLL_NO_UNROLL
@@ -566,11 +565,11 @@ struct waterline_fill_body {
     auto const turn = static_cast<std::uint32_t>(token * most_rounds + round) * 0x9E3779B9u;
     std::int64_t left = static_cast<std::int64_t>(turn >> 8) * room_sum >> 24;
     // No early exit: its branch would not be predictable.
-    std::int32_t chosen = first.of[0];
+    std::int32_t chosen = first[0];
     for (index_t j = 0; j < at_once; ++j) {
       left -= room[j];
       if (left >= 0 && j + 1 < at_once) {
-        chosen = first.of[j + 1];
+        chosen = first[j + 1];
       }
     }
     PLIMSOLL_NO_UNROLL
@@ -647,6 +646,9 @@ struct waterline_fill_body {
           to = anywhere ? static_cast<std::int32_t>(last_not_above(in.before, n, earlier)) : column;
           proposed = anywhere && !rows.visits(begin + i, to) ? moved_alone : moved_along;
         }
+      }
+      if (proposed == at_home && !keeps_scratch && round < rounds) {
+        static_cast<void>(read_ranks(in, begin, i));
       }
       in.proposal[i] = proposed;
       in.destination[i] = to;
