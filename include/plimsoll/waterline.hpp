@@ -50,7 +50,7 @@ class waterline {
  public:
   /// @throws invalid_input for options; for offsets and speeds, naming the rank
   /// @workspace from the policy: 4 bytes per slot, 4 per token, 60 per rank, 8 per rank for each
-  ///   512 tokens, and scratch where it does not fit shared memory
+  ///   256 tokens, and scratch where it does not fit shared memory
   /// @stream synchronizes
   waterline(P const& policy, waterline_options const& options)
       : line_(detail::resolve(policy), options) {
@@ -144,9 +144,9 @@ class waterline {
   ///   A null view is not written
   /// @param[out] rows weights and ranks; both are optional
   /// @throws invalid_input for shapes and a source that does not exist
-  /// @complexity O(tokens top_k + ranks tokens / 512); sampled from visited ranks O(tokens top_k^2)
+  /// @complexity O(tokens top_k + ranks tokens / 256); sampled from visited ranks O(tokens top_k^2)
   /// @stream enqueues one kernel, cooperative for the surplus method, or seven where there are too
-  ///   many tiles of 512 tokens (docs/waterline.md). Neither allocates nor synchronizes
+  ///   many tiles of 256 tokens (docs/waterline.md). Neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Ids, class OutIds>
   void fill(Ids const& topk_ids, index_t source, waterline_batch const& batch, OutIds&& ids,
