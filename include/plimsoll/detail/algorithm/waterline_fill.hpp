@@ -233,10 +233,13 @@ struct waterline_fill_body {
     index_t const begin = tiles.first(tile);
     index_t const tokens = tiles.size(tile);
     if (round == 0) {
-      write(team, begin, tokens);
+      if constexpr (!Team::is_serial) {
+        write(team, begin, tokens);
+      }
       report_opening(team, in, tile);
     }
-    team.for_each(tokens, [=, this](index_t i) {
+    // A serial team sends a row as soon as it knows the rank, except in the opening round.
+    team.for_each(Team::is_serial && round > 0 ? 0 : tokens, [=, this](index_t i) {
       if (in.destination[i] != unsent) {
         send(begin + i, in.destination[i]);
       }
@@ -293,13 +296,18 @@ struct waterline_fill_body {
     index_t const begin = tiles.first(tile);
     index_t const tokens = tiles.size(tile);
     index_t const n = ranks.size();
+    bool const proposes = Team::is_serial && unmet_before(0) > 0;
     // All loads overlap.
     team.for_each(maximum{}(n, tokens), [=, this](index_t i) {
       std::int32_t const slack = i < n ? memory.room[i] : 0;
       std::int64_t const unmet = i == 0 ? unmet_before(0) : 0;
       if (i < tokens) {
-        std::int32_t const highest_rank = read_ranks(in, begin, i);
-        bool const has_row = highest_rank >= 0 || rows.visits_any(begin + i);
+        bool has_row = false;
+        if constexpr (Team::is_serial) {
+          has_row = proposes ? write_row<true>(in, begin, i) : write_row<false>(in, begin, i);
+        } else {
+          has_row = read_ranks(in, begin, i) >= 0 || rows.visits_any(begin + i);
+        }
         in.proposal[i] = has_row ? at_home : no_row;
         in.destination[i] = has_row ? static_cast<std::int32_t>(source) : nowhere;
       }
@@ -365,57 +373,88 @@ struct waterline_fill_body {
   template <class Team>
   PLIMSOLL_HD void write(Team& team, index_t begin, index_t tokens) const {
     index_t const k = rows.ids.extent(1);
-    std::int64_t seen = 0;
-    if constexpr (Team::is_serial) {
-      seen = team.sum(tokens, [=, this](index_t i) {
-        std::int64_t of_token = 0;
-        for (index_t j = 0; j < k; ++j) {
-          Id const id = rows.ids(begin + i, j);
-          std::int32_t const r = rows.rank(id);
-          of_token += without_rank(id, r);
-          write(begin + i, j, id, r, weight(begin + i, j));
+    // Neighbors write neighboring ids, and a thread reads several before it writes any.
+    constexpr index_t each = 8;
+    auto const width = static_cast<std::uint32_t>(k);
+    std::uint32_t const reciprocal = ~std::uint32_t{0} / width + 1;  // exact up to 2^32 / k
+    auto const all = static_cast<std::uint32_t>(tokens * k);
+    std::uint32_t const step = (all + each - 1) / each;
+    std::int64_t const seen = team.sum(step, [=, this](index_t i) {
+      Id id[each];
+      float weight_of[each];
+      std::int32_t r[each];
+      index_t token[each];
+      index_t column[each];
+      for (index_t u = 0; u < each; ++u) {
+        auto const at = static_cast<std::uint32_t>(i) + static_cast<std::uint32_t>(u) * step;
+        auto const row =
+            width == 1 ? at : static_cast<std::uint32_t>((std::uint64_t{at} * reciprocal) >> 32);
+        token[u] = at < all ? begin + row : -1;
+        column[u] = at - row * width;
+        id[u] = at < all ? rows.ids(token[u], column[u]) : Id{0};
+        weight_of[u] = at < all ? weight(token[u], column[u]) : 0.0f;
+      }
+      std::int64_t of_ids = 0;
+      for (index_t u = 0; u < each; ++u) {
+        r[u] = rows.rank(id[u]);
+        of_ids += token[u] < 0 ? 0 : without_rank(id[u], r[u]);
+      }
+      for (index_t u = 0; u < each; ++u) {
+        if (token[u] >= 0) {
+          write(token[u], column[u], id[u], r[u], weight_of[u]);
         }
-        return of_token;
-      });
-    } else {
-      // Neighbors write neighboring ids, and a thread reads several before it writes any.
-      constexpr index_t each = 8;
-      auto const width = static_cast<std::uint32_t>(k);
-      std::uint32_t const reciprocal = ~std::uint32_t{0} / width + 1;  // exact up to 2^32 / k
-      auto const all = static_cast<std::uint32_t>(tokens * k);
-      std::uint32_t const step = (all + each - 1) / each;
-      seen = team.sum(step, [=, this](index_t i) {
-        Id id[each];
-        float weight_of[each];
-        std::int32_t r[each];
-        index_t token[each];
-        index_t column[each];
-        for (index_t u = 0; u < each; ++u) {
-          auto const at = static_cast<std::uint32_t>(i) + static_cast<std::uint32_t>(u) * step;
-          auto const row =
-              width == 1 ? at : static_cast<std::uint32_t>((std::uint64_t{at} * reciprocal) >> 32);
-          token[u] = at < all ? begin + row : -1;
-          column[u] = at - row * width;
-          id[u] = at < all ? rows.ids(token[u], column[u]) : Id{0};
-          weight_of[u] = at < all ? weight(token[u], column[u]) : 0.0f;
-        }
-        std::int64_t of_ids = 0;
-        for (index_t u = 0; u < each; ++u) {
-          r[u] = rows.rank(id[u]);
-          of_ids += token[u] < 0 ? 0 : without_rank(id[u], r[u]);
-        }
-        for (index_t u = 0; u < each; ++u) {
-          if (token[u] >= 0) {
-            write(token[u], column[u], id[u], r[u], weight_of[u]);
-          }
-        }
-        return of_ids;
-      });
-    }
+      }
+      return of_ids;
+    });
     team.single([=, this] {
       add_to(&report[0].unrouted, seen % stray);
       add_to(&report[0].out_of_range, seen / stray);
     });
+  }
+  /// Does the same for one token, and reads the ranks of its first ids. Returns whether it has a row.
+  template <bool Proposes>
+  PLIMSOLL_HD bool write_row(fill_arrays const& in, index_t begin, index_t i) const {
+    index_t const token = begin + i;
+    auto const row_of = [token](auto const& matrix) {
+      return matrix.data == nullptr ? nullptr : matrix.data + token * matrix.stride(0);
+    };
+    auto const step = [](auto const& matrix) { return matrix.stride(1); };
+    Id const* const id = row_of(rows.ids);
+    OutId* const out_id = row_of(out_ids);
+    float const* const of_id = row_of(weights);
+    float* const out_weight = row_of(out_weights);
+    std::int32_t* const rank = in.rank + i * fill_arrays::stride;
+    index_t const k = rows.ids.extent(1);
+    for (index_t j = k; Proposes && j < rows.at_once; ++j) {
+      rank[j] = -1;
+    }
+    bool has_row = false;
+    std::int64_t seen = 0;
+    for (index_t j = 0; j < k; ++j) {
+      Id const slot = id[j * step(rows.ids)];
+      std::int32_t const r = rows.rank(slot);
+      has_row = has_row || r >= 0;
+      seen += without_rank(slot, r);
+      if (Proposes && j < rows.at_once) {
+        rank[j] = r;
+      }
+      if (out_id != nullptr) {
+        out_id[j * step(out_ids)] = r < 0 ? OutId{-1} : static_cast<OutId>(slot + r);
+      }
+    }
+    for (index_t j = 0; j < k && out_weight != nullptr; ++j) {
+      out_weight[j * step(out_weights)] = of_id[j * step(weights)];
+    }
+    for (index_t j = 0; j < k && out_weight != nullptr && seen != 0; ++j) {
+      if (rows.rank(token, j) < 0) {
+        out_weight[j * step(out_weights)] = 0;
+      }
+    }
+    if (seen != 0) {
+      add_to(&report[0].unrouted, seen % stray);
+      add_to(&report[0].out_of_range, seen / stray);
+    }
+    return has_row;
   }
   PLIMSOLL_HD static std::int64_t without_rank(Id id, std::int32_t r) {
     return r >= 0 ? 0 : id == -1 ? unrouted : stray;
@@ -590,13 +629,13 @@ struct waterline_fill_body {
     std::int32_t const* const room = memory.room_in(round - 1, n);
     // Loads of the round overlap with those of the counts.
     auto const counts = counted_in(round - 1).add_up(
-        team, arrays, tile, maximum{}(n, tokens), [=, this](index_t i) {
+        team, arrays, tile, Team::is_serial ? n : maximum{}(n, tokens), [=, this](index_t i) {
           std::int32_t const proposed = i < tokens ? proposal[begin + i] : 0;
           std::int32_t const slack = i < n ? room[i] : 0;
           std::int32_t const more = i < n && round == 1 ? memory.more[i] : 0;
           std::int64_t const unmet = i == 0 ? memory.state->unmet[round - 1] : 0;
           return [=] {
-            if (i < tokens) {
+            if (i < tokens && !Team::is_serial) {
               in.proposal[i] = proposed;
             }
             if (i < n) {
@@ -636,7 +675,7 @@ struct waterline_fill_body {
       }
     });
     team.for_each(tokens, [=, this](index_t i) {
-      std::int32_t proposed = in.proposal[i];
+      std::int32_t proposed = Team::is_serial ? proposal[begin + i] : in.proposal[i];
       std::int32_t to = unsent;
       if (proposed >= 0) {
         std::int32_t const column = proposed / width;
@@ -647,11 +686,17 @@ struct waterline_fill_body {
           proposed = anywhere && !rows.visits(begin + i, to) ? moved_alone : moved_along;
         }
       }
-      if (proposed == at_home && !keeps_scratch && round < rounds) {
+      if (proposed == at_home && !keeps_scratch && round < rounds && unmet > moved) {
         static_cast<void>(read_ranks(in, begin, i));
       }
       in.proposal[i] = proposed;
-      in.destination[i] = to;
+      if constexpr (Team::is_serial) {
+        if (to != unsent) {
+          send(begin + i, to);
+        }
+      } else {
+        in.destination[i] = to;
+      }
     });
     return round < rounds && unmet > moved;
   }
