@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <utility>
 
 namespace plimsoll_test::emulated {
 

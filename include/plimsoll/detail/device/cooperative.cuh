@@ -42,7 +42,7 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, 1)
       body(team, memory, blockIdx.x, phase);
     }
     bool const is_last = phase + 1 == last || body.is_over(phase);
-    decltype(grid.barrier_arrive()) arrival{};
+    cooperative_groups::grid_group::arrival_token arrival{};
     if (!is_last) {
       arrival = grid.barrier_arrive();
     }
