@@ -230,8 +230,8 @@ TEST_CASE("craft: the loads are not copied") {
   auto const documented = [](std::size_t steps) {
     std::size_t const tiles = (steps + 7) / 8;
     return rows * (4 * (experts + ranks) + 12 * experts + 4 * (ranks + 1) + 8 + 4 + 2 * 64) +
-           plans * 64 + tiles * (8 * rows + 64 * layers) + 72 * experts + 64 +
-           plans * (64 + 4 * (ranks + 1)) + 1024;
+           plans * 64 + tiles * (8 * rows + 64 * layers) + 132 * experts + 32 * (experts + ranks) +
+           2304 + plans * (256 + 4 * (ranks + 1)) + 1024;
   };
   CHECK(peak(400) <= documented(400));
   CHECK(10 * peak(400) < 4 * 400 * layers * experts);

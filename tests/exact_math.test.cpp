@@ -103,6 +103,38 @@ TEST_CASE("exact_math: divide_floor is integer division") {
   }
 }
 
+TEST_CASE("exact_math: products with a reciprocal are quotients") {
+  auto const check = [](double x, std::int32_t b) {
+    double const expected = exact::divide(x, b);
+    if (exact::reciprocal(b).times(x) != expected) {
+      FAIL(x << " / " << b << " gave " << exact::reciprocal(b).times(x));
+    }
+  };
+  // Around the dividends whose quotients are closest to the middle of two doubles.
+  auto const check_divisor = [&](std::int32_t b) {
+    for (double const quotient : {1.0, 1.5, 2 - 0x1p-52, 0x1p52 + 1, 0x1p-20 + 0x1p-70}) {
+      auto const bits = exact::bits_of(quotient * b);
+      for (std::uint64_t i = 0; i < 5; ++i) {
+        check(exact::double_of(bits + i - 2), b);
+      }
+    }
+    for (double const x : {0.0, 1.0, 0x1p47 - 1, exact::reciprocal::least, 0x1p899}) {
+      check(x, b);
+    }
+  };
+  for (std::int32_t b = 1; b <= 40000; ++b) {
+    check_divisor(b);
+  }
+  plimsoll_test::generator random(7);
+  for (int i = 0; i < 300000; ++i) {
+    auto const b = static_cast<std::int32_t>(random.between(1, 0x7fffffff));
+    check_divisor(b);
+    check(static_cast<double>(random.between(0, 0x7fffffff)), b);
+    check(static_cast<double>(random.bits() >> 17), b % 64 + 1);
+  }
+  CHECK(exact::reciprocal{}.times(5) == 0);
+}
+
 TEST_CASE("exact_math: exp within about one unit in the last place") {
   double worst = 0;
   auto const look = [&](double x) {

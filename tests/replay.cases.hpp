@@ -319,6 +319,13 @@ PLIMSOLL_TEST_CASE("replay: a bad load is named", P, PLIMSOLL_POLICIES) {
         range + "-140737488355328 in layer 0, expert 0, step 3");
   CHECK(replay_refusal<P>(c, with(with(real, 4, 0, 0, -1), 2, 0, 1, -2)) ==
         range + "-2 in layer 0, expert 1, step 2");
+  // Among eight steps, the first layer comes first, then the first step.
+  CHECK(replay_refusal<P>(c, with(with(real, 8, 0, 0, -1), 7, 1, 1, -2)) ==
+        range + "-2 in layer 1, expert 1, step 7");
+  CHECK(replay_refusal<P>(c, with(with(real, 7, 0, 0, -1), 3, 1, 1, -2)) ==
+        range + "-1 in layer 0, expert 0, step 7");
+  CHECK(replay_refusal<P>(c, with(with(real, 8, 1, 0, -1), 0, 1, 1, -2)) ==
+        range + "-2 in layer 1, expert 1, step 0");
   CHECK(replay_refusal<P>(
             c, with(with(with(real, 8, 1, 0, limit / 2), 8, 1, 1, limit / 2), 8, 1, 2, 0)) ==
         "replay: loads: expected a total below 2^47 per layer, got 140737488355328 in layer 1, "

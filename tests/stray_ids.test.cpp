@@ -96,13 +96,13 @@ TEST_CASE("stray_ids: latencies of ranks") {
 
 TEST_CASE("stray_ids: replayed steps") {
   check_strays([](replay_case const& c, std::uint64_t junk) {
-    using plimsoll::detail::replay_problems, plimsoll::detail::replay_tiles;
+    using plimsoll::detail::replay_reports, plimsoll::detail::replay_tiles;
     replay_in<plimsoll::seq_policy> const in(c);
     auto const placement = in.placement();
     reals const loads = c.loads_as<double>();
     reals sums(static_cast<std::size_t>(c.rows() * replay_tiles(c.steps)));
     std::vector<plimsoll::detail::problem_report> reports(
-        static_cast<std::size_t>(replay_problems(c.steps, c.layers)));
+        static_cast<std::size_t>(replay_reports(c.steps, c.layers)));
     plimsoll::detail::replay_body<tensor_ref<double const>> const body{
         .loads = loads_of(c, loads),
         .physical_to_logical = placement.physical_to_logical,
@@ -112,7 +112,7 @@ TEST_CASE("stray_ids: replayed steps") {
         .plans = c.plans,
         .sums = {sums.data(), c.rows(), replay_tiles(c.steps)},
         .reports = reports.data()};
-    run_body(body, std::ssize(reports), serial, junk);
+    run_body(body, body.problems(), serial, junk);
     return sums;
   });
 }

@@ -51,8 +51,13 @@
 /// Prevents CUDA compilers from unrolling the next loop, which would copy its body with all team
 /// calls and gain nothing. Empty on the host, where compilers do not know the pragma.
 #define PLIMSOLL_NO_UNROLL _Pragma("unroll 1")
+#define PLIMSOLL_DETAIL_PRAGMA(text) _Pragma(#text)
+/// Unrolls the next loop `n` times, so that the memory accesses of `n` iterations overlap, and no
+/// further, so that their values fit the registers. Empty on the host, likewise.
+#define PLIMSOLL_UNROLL(n) PLIMSOLL_DETAIL_PRAGMA(unroll n)
 #else
 #define PLIMSOLL_NO_UNROLL
+#define PLIMSOLL_UNROLL(n)
 #endif
 
 /// Marks a large function with several callers, which CUDA compilers compile far faster if it is

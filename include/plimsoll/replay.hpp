@@ -42,10 +42,10 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @complexity O(steps layers (experts + plans slots)); with the optimal split also that of
 ///   `minmax_lp::solve` for every step and plan, and of its constructor for every plan
 /// @workspace for every 8 steps, 8 bytes per row of the placement and 64 bytes per layer; the
-///   workspace of `validate`; and for each problem in flight, 72 bytes per expert and, for each
-///   plan, 64 bytes and 4 bytes per rank (on a device only if this exceeds the shared memory
-///   of a block); with the optimal split, 8 bytes per step of every row, 32 per step and layer, and
-///   the workspace of `minmax_lp`
+///   workspace of `validate`; and for each problem in flight, 132 bytes per expert (264 for loads
+///   of 8 bytes), 32 bytes per slot, 2304 bytes and, for each plan, 256 bytes and 4 bytes per rank
+///   (on a device only if this exceeds the shared memory of a block); with the optimal split, 8
+///   bytes per step of every row, 32 per step and layer, and the workspace of `minmax_lp`
 /// @stream synchronizes once; with the optimal split also once, and a few times for every plan
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
 ///   an order that depends only on the shapes

@@ -162,6 +162,30 @@ PLIMSOLL_HD inline double square_root(double x) {
 #endif
 }
 
+/// Divides by an integer, without a division: multiplies by the sum of two doubles that is its
+/// reciprocal to 2^-104. The quotient of a double and an integer below 2^31 is at least 2^-32 units
+/// in the last place away from the middle between two doubles, so the error does not change how it
+/// is rounded.
+class reciprocal {
+ public:
+  /// Zero.
+  reciprocal() = default;
+  PLIMSOLL_HD explicit reciprocal(std::int32_t of)
+      : high_(divide(1.0, static_cast<double>(of))),
+        low_(multiply(mul_add(-high_, static_cast<double>(of), 1.0), high_)) {}
+
+  /// Least positive factor of `times`: the products below must not be subnormal.
+  static constexpr double least = 0x1p-900;
+  /// Returns x / of, rounded as by `divide`, for x = 0 or `least` <= x < 2^900.
+  [[nodiscard]] PLIMSOLL_HD double times(double x) const {
+    return mul_add(x, high_, multiply(x, low_));
+  }
+
+ private:
+  double high_ = 0;
+  double low_ = 0;
+};
+
 /// Returns floor(a / b) for a < 2^53 and b < 2^21, by one division of doubles, which is several
 /// times faster than a division of 64-bit integers. The rounded quotient cannot reach the next
 /// integer: the exact quotient is at least 1/b below it, and half a unit in the last place of a

@@ -253,7 +253,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
   matrix_ref<std::int32_t> const placement(map.data(), rows, slots);
   matrix_ref<std::int32_t> const replicas(copies.data(), rows, sums.experts);
   // The reports of the replay come first: they name the step of a wrong load, too.
-  index_t const replays = replay_problems(load.extent(0), sums.layers);
+  index_t const replays = replay_reports(load.extent(0), sums.layers);
   index_t const planned = rows * eplb_steps(how);
   buffer<problem_report, Context> const reports(context, replays + planned + sums.plans);
   enqueue_slot_assignment(context, {layer_slots.data(), rows}, sums.plans,

@@ -51,11 +51,11 @@ inline void throw_replay_fault(refused_value const& of) {
   throw_map_fault(of);
 }
 
-inline index_t replay_problems(index_t steps, index_t layers) {
+inline index_t replay_reports(index_t steps, index_t layers) {
   return replay_tiles(steps) * layers;
 }
 
-/// Enqueues a replay. `reports` must have `replay_problems` elements.
+/// Enqueues a replay. `reports` must have `replay_reports` elements.
 template <class Context, class Loads>
 void enqueue_replay(Context const& context, Loads const& loads, placement_ref const& placement,
                     vector_ref<std::uint8_t const> active, matrix_ref<double> balancedness,
@@ -66,15 +66,15 @@ void enqueue_replay(Context const& context, Loads const& loads, placement_ref co
   index_t const rows = map.extent(0);
   buffer<double, Context> const memory(context, rows * replay_tiles(steps));
   matrix_ref<double> const sums(memory.data(), rows, replay_tiles(steps));
-  launch(context, replay_problems(steps, layers),
-         replay_body<Loads>{.loads = loads,
-                            .physical_to_logical = map,
-                            .replica_count = placement.replica_count,
-                            .ranges = {placement.rank_offsets, map.extent(1), placement.ranks},
-                            .active = active,
-                            .plans = balancedness.extent(0),
-                            .sums = sums,
-                            .reports = reports});
+  replay_body<Loads> const body{.loads = loads,
+                                .physical_to_logical = map,
+                                .replica_count = placement.replica_count,
+                                .ranges = {placement.rank_offsets, map.extent(1), placement.ranks},
+                                .active = active,
+                                .plans = balancedness.extent(0),
+                                .sums = sums,
+                                .reports = reports};
+  launch(context, body.problems(), body);
   launch(context, rows, replay_mean_body{sums, steps, layers, balancedness});
 }
 
