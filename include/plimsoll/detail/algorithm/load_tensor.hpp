@@ -54,6 +54,11 @@ inline constexpr bool is_stored = false;
 template <class T>
 inline constexpr bool is_stored<vector_ref<T>> = true;
 
+/// Number of rows whose elements a thread of a device loads at once: few threads add many steps, so
+/// their time is that of memory.
+template <class Row>
+inline constexpr index_t rows_in_flight = is_stored<Row> ? 32 : 4;
+
 /// Calls put(i, sum over steps of row_at(step)(i)) for i in [0, n), n <= sum_tile; adds in step
 /// order.
 ///
@@ -93,8 +98,15 @@ PLIMSOLL_HD void sum_rows(Team& team, index_t n, index_t steps, RowAt row_at, Pu
     }
   } else {
     team.for_each(n, [=](index_t i) {
+      constexpr index_t at_once = rows_in_flight<row_type>;
       Sum sum = 0;
-      for (index_t step = 0; step < steps; ++step) {
+      index_t step = 0;
+      for (; step + at_once <= steps; step += at_once) {
+        for (index_t j = 0; j < at_once; ++j) {
+          sum = plus_element(sum, row_at(step + j)(i));
+        }
+      }
+      for (; step < steps; ++step) {
         sum = plus_element(sum, row_at(step)(i));
       }
       put(i, sum);
