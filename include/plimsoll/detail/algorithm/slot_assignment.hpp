@@ -36,6 +36,16 @@ struct even_choice {
     }
     return static_cast<std::int32_t>(count);
   }
+  /// Returns whether position `position`, below `tied`, is selected; `count` = before(position).
+  /// The number before the next position is larger; to know that needs no second division.
+  PLIMSOLL_HD bool selects(std::int32_t position, std::int32_t count) const {
+    auto const p = static_cast<std::uint32_t>(position);
+    auto const so_far = static_cast<std::uint32_t>(count);
+    if (!endpoints) {
+      return (p + 1) * chosen > so_far * tied;
+    }
+    return chosen > 1 ? (2 * p + 1) * (chosen - 1) > so_far * 2 * (tied - 1) : p < chosen;
+  }
 };
 
 /// Level of a rank's running total; none for a dead rank.
@@ -58,7 +68,7 @@ struct slot_assignment_arrays {
 /// It goes to the ranks with the lowest running totals. These differ by at most one, so the level
 /// of a rank, lower or upper, suffices.
 struct slot_assignment_body {
-  using device_team = warp;  // two short calls per layer, in sequence: barriers must be cheap
+  using device_team = block<128>;  // one round for most numbers of ranks
 
   vector_ref<std::int32_t const> layer_slots;  ///< `[problems * layers]`
   index_t layers;
@@ -119,7 +129,7 @@ struct slot_assignment_body {
         if (totals[r] == rising) {
           // If the whole lower level rises, it and the unchosen ranks of the upper level become the
           // new lower level.
-          bool const is_chosen = choice.before(before + 1) > chosen_before;
+          bool const is_chosen = choice.selects(before, chosen_before);
           totals[r] = is_chosen ? running_total::upper : running_total::lower;
         }
       });
