@@ -16,6 +16,16 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Option of a class. Every capacity reads it with one load.
+struct alignas(16) knapsack_option {
+  double value;
+  std::int32_t weight;  ///< at most one above the capacity
+  std::int32_t pick;    ///< 1 + the number of the option
+};
+
+/// Options that a thread of a device considers at once, so that their loads overlap.
+inline constexpr index_t options_at_once = 4;
+
 /// Scratch of a knapsack.
 struct knapsack_arrays {
   scratch_ref memory;
@@ -23,8 +33,8 @@ struct knapsack_arrays {
   index_t picked;  ///< size of `picks`
   index_t options;
 
-  index_t* weight = memory.take(options);  ///< of a class: at most one above the capacity
-  double* value = memory.take(options);    ///< of a class
+  /// `[options]`, padded: those of a class.
+  knapsack_option* option = memory.take(options + options_at_once - 1);
   double* best = memory.take(capacities);  ///< best values with the classes so far
   double* next = memory.take(capacities);  ///< and with one class more
   /// `[classes, capacities]` or empty: 1 + the option picked, or 0.
@@ -36,7 +46,7 @@ struct knapsack_arrays {
 /// previous one. Values are added in the order of the classes, so every team gets the same bits.
 template <class Weights, class Values>
 struct knapsack_body {
-  using device_team = block<256>;
+  using device_team = block<512>;
 
   Weights weights;                          ///< `[problems, classes, options]`
   Values values;                            ///< `[problems, classes, options]`
@@ -113,24 +123,34 @@ struct knapsack_body {
   PLIMSOLL_HD void add_class(Team& team, knapsack_arrays const& arrays, index_t problem, index_t l,
                              index_t room, double const* best, double* next,
                              std::uint16_t* picked) const {
+    constexpr index_t at_once = Team::is_serial ? 1 : options_at_once;
     index_t const options = options_of(problem, l);
-    // Every capacity reads them.
-    index_t* const weight = arrays.weight;
-    double* const of_option = arrays.value;
-    team.for_each(options, [=, this](index_t k) {
-      weight[k] = minimum{}(static_cast<index_t>(weights(problem, l, k)), room + 1);
-      of_option[k] = static_cast<double>(values(problem, l, k));
+    auto const padded = static_cast<std::int32_t>((options + at_once - 1) / at_once * at_once);
+    knapsack_option* const option = arrays.option;
+    team.for_each(padded, [=, this](index_t k) {
+      // No capacity has room for the options that are missing.
+      auto const weight = k < options ? static_cast<index_t>(weights(problem, l, k)) : room + 1;
+      option[k] = {k < options ? static_cast<double>(values(problem, l, k)) : 0.0,
+                   static_cast<std::int32_t>(minimum{}(weight, room + 1)),
+                   static_cast<std::int32_t>(k + 1)};
     });
     team.for_each(room + 1, [=, this](index_t c) {
       double value = may_skip ? best[c] : nothing;
-      index_t pick = 0;  // none
-      for (index_t k = 0; k < options; ++k) {
-        if (weight[k] <= c) {
+      std::int32_t pick = 0;  // none
+      for (std::int32_t first = 0; first < padded; first += at_once) {
+        for (std::int32_t k = first; k < first + at_once; ++k) {
+          knapsack_option const added = option[k];
+          std::int32_t const rest = static_cast<std::int32_t>(c) - added.weight;
+          if constexpr (Team::is_serial) {  // a device computes too much instead of branching
+            if (rest < 0) {
+              continue;
+            }
+          }
           // `nothing` plus any value is rounded to `nothing`.
-          double const candidate = add(best[c - weight[k]], of_option[k]);
-          if (candidate > value) {
+          double const candidate = add(best[maximum{}(rest, 0)], added.value);
+          if (rest >= 0 && candidate > value) {
             value = candidate;
-            pick = k + 1;
+            pick = added.pick;
           }
         }
       }
