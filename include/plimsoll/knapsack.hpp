@@ -45,7 +45,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 ///   and option counts, naming problem, class and option, in which case `choices` is unspecified
 /// @complexity O(classes * capacity * options) per problem
 /// @workspace for each problem in flight, 2 bytes per class and unit of capacity, 16 bytes per unit
-///   of capacity, 16 bytes per option of a class and 48 more; and 64 bytes per problem
+///   of capacity, 16 bytes per option of a class, 8 bytes per class and 56 more; and 64 bytes per
+///   problem
 /// @stream synchronizes once
 /// @determinism the same bits under every policy: values are added in the order of the classes
 template <execution_policy P, class Weights, class Values, class Choices>
@@ -75,8 +76,8 @@ std::vector<certificate> knapsack(P const& policy, Weights const& weights, Value
 ///   `knapsack` attains with capacity c; minus infinity if there is no solution, and beyond the
 ///   problem's own capacity
 /// @return as `knapsack`, for the problems' capacities
-/// @workspace 16 bytes per unit of capacity, 16 bytes per option of a class and 48 more for each
-///   problem in flight, and 64 bytes per problem
+/// @workspace 16 bytes per unit of capacity, 16 bytes per option of a class, 8 bytes per class and
+///   56 more for each problem in flight, and 64 bytes per problem
 ///
 /// Everything else is as for `knapsack`.
 template <execution_policy P, class Weights, class Values, class Best>

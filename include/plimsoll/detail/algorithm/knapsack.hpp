@@ -32,6 +32,7 @@ struct knapsack_arrays {
   index_t capacities;
   index_t picked;  ///< size of `picks`
   index_t options;
+  index_t classes;
 
   /// `[options]`, padded: those of a class.
   knapsack_option* option = memory.take(options + options_at_once - 1);
@@ -39,11 +40,15 @@ struct knapsack_arrays {
   double* next = memory.take(capacities);  ///< and with one class more
   /// `[classes, capacities]` or empty: 1 + the option picked, or 0.
   std::uint16_t* picks = memory.take(picked);
+  /// `[classes + 1]`: total weight of the heaviest options of the classes before each.
+  index_t* heaviest = memory.take(classes + 1);
 };
 
 /// Body of `knapsack` and `knapsack_curve`. Invariant: after class l, `best[c]` is the best value
-/// of classes 0 to l with total weight c (or at most c). Each class computes a new `best` from the
-/// previous one. Values are added in the order of the classes, so every team gets the same bits.
+/// of classes 0 to l with total weight c (or at most c), for c up to the reach, the weight of their
+/// heaviest options: beyond, no choice has weight c, and more capacity adds nothing. Each class
+/// computes a new `best` from the previous one. Values are added in the order of the classes, so
+/// every team gets the same bits.
 template <class Weights, class Values>
 struct knapsack_body {
   using device_team = block<512>;
@@ -60,12 +65,14 @@ struct knapsack_body {
   problem_report* reports;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
-    return bytes_taken_by<knapsack_arrays>(largest_capacity + 1, picks_size(), weights.extent(2));
+    return bytes_taken_by<knapsack_arrays>(largest_capacity + 1, picks_size(), weights.extent(2),
+                                           weights.extent(1));
   }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
-    knapsack_arrays const arrays{memory, largest_capacity + 1, picks_size(), weights.extent(2)};
+    knapsack_arrays const arrays{memory, largest_capacity + 1, picks_size(), weights.extent(2),
+                                 weights.extent(1)};
     index_t const classes = weights.extent(1);
     problem_report outcome = refuse(team, problem);
     if (outcome.refused) {
@@ -76,28 +83,36 @@ struct knapsack_body {
     index_t const room = capacity_of(problem);
     double* best = arrays.best;
     double* next = arrays.next;
-    team.for_each(room + 1, [=, this](index_t c) { best[c] = exact && c > 0 ? nothing : 0.0; });
+    auto* const heaviest = arrays.heaviest;
+    team.exclusive_scan(
+        classes + 1,
+        [=, this](index_t l) { return l < classes ? heaviest_of(problem, l, room) : 0; }, heaviest);
+    team.single([=] { best[0] = 0.0; });
     for (index_t l = 0; l < classes; ++l) {
-      add_class(team, arrays, problem, l, room, best, next,
-                choices.data == nullptr ? nullptr : arrays.picks + l * (largest_capacity + 1));
+      add_class(team, arrays, problem, l, room, best, next);
       auto* const made = next;
       next = best;
       best = made;
     }
 
-    bool const feasible = best[room] != nothing;
-    outcome.result = {feasible ? best[room] : 0, feasible ? best[room] : 0, classes * (room + 1),
-                      feasible ? certificate_status::optimal : certificate_status::infeasible};
+    index_t const reach = minimum{}(heaviest[classes], room);
     auto const* const found = best;
+    auto const best_at = [=, this](index_t c) {
+      return c <= reach ? found[c] : beyond(found[reach]);
+    };
+    double const value = best_at(room);
+    bool const feasible = value != nothing;
+    outcome.result = {feasible ? value : 0, feasible ? value : 0, classes * (room + 1),
+                      feasible ? certificate_status::optimal : certificate_status::infeasible};
     if (curve.data != nullptr) {
       team.for_each(largest_capacity + 1, [=, this](index_t c) {
-        curve(problem, c) =
-            c <= room && found[c] != nothing ? found[c] : double_of(0xfff0000000000000u);
+        double const most = c <= room ? best_at(c) : nothing;
+        curve(problem, c) = most != nothing ? most : double_of(0xfff0000000000000u);
       });
     }
     team.single([=, this] {
       if (choices.data != nullptr) {
-        write_choices(problem, room, feasible, arrays.picks);
+        write_choices(problem, room, feasible, arrays);
       }
       reports[problem] = outcome;
     });
@@ -117,14 +132,29 @@ struct knapsack_body {
     return counts.data == nullptr ? weights.extent(2) : counts(problem, l);
   }
 
+  /// Returns the largest weight of a class, at most `room`.
+  [[nodiscard]] PLIMSOLL_HD index_t heaviest_of(index_t problem, index_t l, index_t room) const {
+    index_t result = 0;
+    for (index_t k = 0; k < options_of(problem, l); ++k) {
+      result = maximum{}(result, static_cast<index_t>(weights(problem, l, k)));
+    }
+    return minimum{}(result, room);
+  }
+
+  /// Returns the best value of a capacity above the reach, given that of the reach.
+  [[nodiscard]] PLIMSOLL_HD double beyond(double at_reach) const {
+    return exact ? nothing : at_reach;
+  }
+
   /// Computes `next`, the best values with class l too, from `best`, those of the classes before
-  /// it. Writes the picks of the class to `picked`, unless that is null.
+  /// it. Writes the picks of the class.
   template <class Team>
   PLIMSOLL_HD void add_class(Team& team, knapsack_arrays const& arrays, index_t problem, index_t l,
-                             index_t room, double const* best, double* next,
-                             std::uint16_t* picked) const {
+                             index_t room, double* best, double* next) const {
     constexpr index_t at_once = Team::is_serial ? 1 : options_at_once;
     index_t const options = options_of(problem, l);
+    index_t const before = minimum{}(arrays.heaviest[l], room);
+    index_t const reach = minimum{}(arrays.heaviest[l + 1], room);
     auto const padded = static_cast<std::int32_t>((options + at_once - 1) / at_once * at_once);
     knapsack_option* const option = arrays.option;
     team.for_each(padded, [=, this](index_t k) {
@@ -134,7 +164,11 @@ struct knapsack_body {
                    static_cast<std::int32_t>(minimum{}(weight, room + 1)),
                    static_cast<std::int32_t>(k + 1)};
     });
-    team.for_each(room + 1, [=, this](index_t c) {
+    double const above = beyond(best[before]);
+    team.for_each(reach - before, [=](index_t i) { best[before + 1 + i] = above; });
+    std::uint16_t* const picked =
+        choices.data == nullptr ? nullptr : arrays.picks + l * (largest_capacity + 1);
+    team.for_each(reach + 1, [=, this](index_t c) {
       double value = may_skip ? best[c] : nothing;
       std::int32_t pick = 0;  // none
       for (std::int32_t first = 0; first < padded; first += at_once) {
@@ -163,10 +197,11 @@ struct knapsack_body {
 
   /// Follows the picks from the last class to the first.
   PLIMSOLL_HD void write_choices(index_t problem, index_t room, bool feasible,
-                                 std::uint16_t const* picks) const {
+                                 knapsack_arrays const& arrays) const {
     index_t c = room;
     for (index_t l = weights.extent(1); l-- > 0;) {
-      index_t const pick = feasible ? picks[l * (largest_capacity + 1) + c] : 0;
+      index_t const at = minimum{}(c, arrays.heaviest[l + 1]);
+      index_t const pick = feasible ? arrays.picks[l * (largest_capacity + 1) + at] : 0;
       choices(problem, l) = static_cast<std::int32_t>(pick - 1);
       c -= pick > 0 ? static_cast<index_t>(weights(problem, l, pick - 1)) : 0;
     }
