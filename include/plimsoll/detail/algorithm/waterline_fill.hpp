@@ -174,8 +174,8 @@ struct waterline_fill_body {
   index_t source;
   fill_tiles tiles;  ///< tiles of tokens; columns: ranks, then one for rows that do not propose
   std::int32_t* odd_counts;  ///< counts of odd rounds, written while others read even ones
-  /// `[tokens]`: the rank times the size of a tile, plus the number of earlier rows of the tile that
-  /// propose to it; or one of the values below
+  /// `[tokens]`: the rank times the size of a tile, plus the number of earlier rows of the tile
+  /// that propose to it; or one of the values below
   std::int32_t* proposal;
   waterline_rows<Id> rows;
   std::int32_t const* shared_slot;  ///< `[ranks]`
@@ -289,8 +289,8 @@ struct waterline_fill_body {
   static constexpr std::int32_t nowhere = -1;  ///< the token has no row
   static constexpr std::int32_t unsent = -2;   ///< the row was sent before
 
-  /// First round of a tile: rows go home or to the rank that they draw. Returns whether they propose
-  /// to ranks.
+  /// First round of a tile: rows go home or to the rank that they draw. Returns whether they
+  /// propose to ranks.
   template <class Team>
   PLIMSOLL_HD bool open(Team& team, fill_arrays const& in, index_t tile) const {
     index_t const begin = tiles.first(tile);
@@ -411,7 +411,8 @@ struct waterline_fill_body {
       add_to(&report[0].out_of_range, seen / stray);
     });
   }
-  /// Does the same for one token, and reads the ranks of its first ids. Returns whether it has a row.
+  /// Does the same for one token, and reads the ranks of its first ids. Returns whether it has a
+  /// row.
   template <bool Proposes>
   PLIMSOLL_HD bool write_row(fill_arrays const& in, index_t begin, index_t i) const {
     index_t const token = begin + i;

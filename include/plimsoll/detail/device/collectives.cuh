@@ -307,8 +307,8 @@ __device__ inline T block_exclusive_scan(T value, T& total, block_exchange<Threa
 
 // --- sorting -------------------------------------------------------------------------------------
 
-/// Sorts the keys of one thread by Batcher's odd-even merge sort, whose comparisons do not depend on
-/// the keys. Recursive, so that all indices are constants and the keys stay in registers.
+/// Sorts the keys of one thread by Batcher's odd-even merge sort, whose comparisons do not depend
+/// on the keys. Recursive, so that all indices are constants and the keys stay in registers.
 template <class Compare, int Run = 1, int Step = 1, class Key, int Each>
 __device__ inline void sort_in_registers(Key (&keys)[Each]) {
 #pragma unroll
@@ -455,10 +455,11 @@ __device__ void team_sort(Key* keys, index_t n, std::byte* storage, int thread) 
 
 // --- ranking -------------------------------------------------------------------------------------
 
-/// Sets ranks[i] to the number of items before i in the bin of i, and unless it is null counts[b] to
-/// that of all items in bin b; for at most `most_bins` bins and n at most `match_tile`. `storage`
-/// has `match_bytes<block<Threads>>(bins)` bytes. A warp finds equal bins among its items by
-/// ballots. CUB's ranking of a block would also order the bins, which takes ten barriers.
+/// Sets ranks[i] to the number of items before i in the bin of i, and, unless `counts` is null,
+/// counts[b] to the number of items in bin b; for at most `most_bins` bins and n at most
+/// `match_tile`. `storage` has `match_bytes<block<Threads>>(bins)` bytes. A warp finds equal bins
+/// among its items by ballots. CUB's ranking of a block would also order the bins, which takes ten
+/// barriers.
 template <int Threads, class F>
 __device__ inline void block_match_ranks(index_t n, F bin_of, index_t bins, std::int32_t* ranks,
                                          std::int32_t* counts, std::byte* storage, int thread) {
