@@ -407,6 +407,7 @@ class packer {
     team_.for_each(end, [=](index_t i) {
       std::uint64_t const key = keys[i];
       std::int32_t lower[2] = {};  // two counts, which do not wait for one another
+      PLIMSOLL_UNROLL(4)
       for (std::int32_t k = 0; k < pairs; ++k) {
         key_pair const two = reinterpret_cast<key_pair const*>(keys)[k];
         lower[0] += two.first < key ? 1 : 0;
