@@ -50,7 +50,7 @@ struct split_rounding {
     std::uint32_t open;  ///< a bit for each slot from `first` on: 1: fraction
     std::int32_t unused;
   };
-  /// A slot on a walk, and the node that it leads to.
+  /// A node on a walk, and the slot that leads to it; -1: the first node.
   struct alignas(8) step {
     std::int32_t slot;
     std::int32_t to;
@@ -72,16 +72,18 @@ struct split_rounding {
   /// A slot, -1: none; after `join` with a fraction.
   std::int32_t* expert_first = memory.take(experts);
   rank_slots* slots_of = memory.take(ranks);
-  /// `[ranks + experts]`: 1 + the position on the walk; 0: not on it.
+  /// `[ranks + experts]`: the node's position when a walk last reached it. It is on the walk if it
+  /// still is at that position, so that nothing has to be reset.
   std::int32_t* mark = memory.take(ranks + experts);
-  /// The slots of a walk from a rank to an expert, to a rank, ...
+  /// A walk from a rank to an expert, to a rank, ...
   step* walk = memory.take(walk_limit(ranks));
+  std::uint64_t* ranks_of = memory.take(experts);  ///< bits of r & 63 for slots with a fraction
   /// Component << 32 | rank; not used by a serial team.
   std::uint64_t* members = memory.take(ranks);
   std::byte* sort_storage = memory.take(sort_room);  ///< of `members`, and for sorting slots
 
-  /// A walk reaches each rank of its component once and leaves it once.
-  [[nodiscard]] PLIMSOLL_HD static constexpr index_t walk_limit(index_t ranks) { return 2 * ranks; }
+  /// A walk reaches each rank of its component once and leaves it once, and has a first node.
+  [[nodiscard]] PLIMSOLL_HD static constexpr index_t walk_limit(index_t ranks) { return 3 * ranks; }
 
   /// Sets the nodes of the expert's slots with a fraction, whose ranks are a part of one component:
   /// a walk reads no rank of another, since its slots were whole at the beginning.
@@ -89,11 +91,13 @@ struct split_rounding {
     auto const node = static_cast<std::int32_t>(ranks + e);
     std::int32_t head = none;
     bool is_second = false;
+    std::uint64_t joined = 0;
     PLIMSOLL_NO_UNROLL
     for (std::int32_t slot = expert_first[e]; slot >= 0; slot = next[slot]) {
       if (fraction(slot) == 0) {
         continue;
       }
+      joined |= std::uint64_t{1} << (rank[slot] & 63);
       if (head == none) {
         head = slot;
         is_second = true;
@@ -106,6 +110,7 @@ struct split_rounding {
       }
     }
     expert_first[e] = head;
+    ranks_of[e] = joined;
   }
 
   /// Prepares `run`. Returns the largest load of a rank.
@@ -132,17 +137,20 @@ struct split_rounding {
   template <class Team>
   PLIMSOLL_HD std::int64_t run(Team& team) const {
     if constexpr (Team::is_serial) {
-      team.for_each(ranks + experts, [this](index_t node) { mark[node] = 0; });
+      team.for_each(ranks + experts, [this](index_t node) { mark[node] = none; });
       return team.sum(ranks, [this](index_t r) { return round(static_cast<std::int32_t>(r)); });
+    } else if (ranks <= 64) {
+      return run_few(team);
     } else {
       find_components(team);
       // The thread of a component's first member walks for all its members.
-      return team.sum(ranks, [this](index_t first) {
+      return sum_spread(team, [this](std::int32_t first) {
+        std::uint64_t const own_component = component(first);
         std::int64_t moves = 0;
-        if (first == 0 || component(first - 1) != component(first)) {
+        if (first == 0 || component(first - 1) != own_component) {
           split_rounding own = *this;
           own.walk += walk_limit(first);
-          for (index_t i = first; i < ranks && component(i) == component(first); ++i) {
+          for (auto i = index_t{first}; i < ranks && component(i) == own_component; ++i) {
             moves += own.round(static_cast<std::int32_t>(members[i]));
           }
         }
@@ -152,6 +160,65 @@ struct split_rounding {
   }
 
  private:
+  /// Sums f(r) over all ranks. Threads of one warp wait for each other, so neighbors go to
+  /// different warps of a block of 128.
+  template <class Team, class F>
+  PLIMSOLL_HD std::int64_t sum_spread(Team& team, F f) const {
+    auto const n = static_cast<std::int32_t>(ranks);
+    return team.sum((ranks + 127) / 128 * 128, [=](index_t index) {
+      auto const i = static_cast<std::int32_t>(index);
+      std::int32_t const r = i / 128 * 128 + i % 32 * 4 + i / 32 % 4;
+      return r < n ? f(r) : std::int64_t{0};
+    });
+  }
+
+  /// Does the same as `run` for at most 64 ranks and a team of several threads: every rank searches
+  /// its component in bit masks, and the thread of a component's lowest rank walks for all.
+  template <class Team>
+  PLIMSOLL_HD std::int64_t run_few(Team& team) const {
+    std::uint64_t* const linked = members;  // ranks that share a split expert with this one
+    auto* const together = reinterpret_cast<std::uint64_t*>(sort_storage);
+    auto* const first = reinterpret_cast<std::int32_t*>(members);  // when `linked` is not needed
+    team.for_each(ranks + experts, [=, this](index_t i) {
+      mark[i] = none;  // walks begin without positions
+      if (i < ranks) {
+        rank_slots const own = slots_of[i];
+        std::uint64_t found = 0;
+        PLIMSOLL_NO_UNROLL
+        for (std::int32_t slot = own.first; slot < own.end; ++slot) {
+          found |= fraction(slot) != 0 ? ranks_of[expert[slot]] : 0;
+        }
+        linked[i] = found;
+      }
+    });
+    team.for_each(ranks, [=](index_t r) {
+      std::uint64_t found = linked[r];
+      std::uint64_t left = found & ~(std::uint64_t{1} << r);
+      PLIMSOLL_NO_UNROLL
+      while (left != 0) {
+        std::uint64_t const more = linked[lowest_bit(left)] & ~found;
+        found |= more;
+        left = (left & (left - 1)) | more;
+      }
+      together[r] = found;
+    });
+    auto const leads = [=](index_t r) { return together[r] != 0 && lowest_bit(together[r]) == r; };
+    team.exclusive_scan(
+        ranks, [=](index_t r) { return leads(r) ? bit_count(together[r]) : 0; }, first);
+    return sum_spread(team, [=, this](std::int32_t r) {
+      std::int64_t moves = 0;
+      if (leads(r)) {
+        split_rounding own = *this;
+        own.walk += walk_limit(first[r]);
+        PLIMSOLL_NO_UNROLL
+        for (std::uint64_t left = together[r]; left != 0; left &= left - 1) {
+          moves += own.round(lowest_bit(left));
+        }
+      }
+      return moves;
+    });
+  }
+
   [[nodiscard]] PLIMSOLL_HD std::int64_t load_of(std::int32_t first, std::int32_t end) const {
     std::int64_t sum = 0;
     PLIMSOLL_NO_UNROLL
@@ -220,7 +287,7 @@ struct split_rounding {
           }
           members[place] = std::uint64_t{key >> 16} << 32 | static_cast<std::uint64_t>(i);
         }
-        mark[i] = 0;  // walks begin without positions
+        mark[i] = none;  // walks begin without positions
       });
     } else {
       team.for_each(ranks, [=, this](index_t r) {
@@ -228,7 +295,7 @@ struct split_rounding {
             static_cast<std::uint64_t>(rank_label[r]) << 32 | static_cast<std::uint64_t>(r);
       });
       team.sort(members, ranks, sort_storage);
-      team.for_each(ranks + experts, [this](index_t node) { mark[node] = 0; });
+      team.for_each(ranks + experts, [this](index_t node) { mark[node] = none; });
     }
   }
   [[nodiscard]] PLIMSOLL_HD std::uint64_t component(index_t i) const { return members[i] >> 32; }
@@ -306,112 +373,153 @@ struct split_rounding {
   /// a walk once it joins two ranks that have a single slot with a fraction. Returns the number of
   /// moves.
   PLIMSOLL_HD std::int64_t round(std::int32_t r) const {
+    rank_slots const own = slots_of[r];
+    if (own.open == 0 && covers_all(own)) {
+      return 0;  // most ranks: walks from others rounded their shares
+    }
     std::int64_t moves = 0;
     std::int32_t start = r;
     std::int32_t length = 0;
-    std::int32_t at = r;
-    std::int32_t slot = unknown;  // the next one
-    if (slots_of[r].open == 0 && covers_all(slots_of[r])) {
-      return 0;  // most ranks: walks from others rounded their shares
-    }
-    mark[start] = 1;
+    std::int32_t slot = own.open != 0 ? own.first + lowest_bit(own.open) : unknown;  // the next one
+    begin_at(r);
     PLIMSOLL_NO_UNROLL
     while (true) {
       if (slot == unknown) {
-        slot = slot_of_rank(at, length == 0 ? none : walk[length - 1].slot);
+        step const last = walk[length];
+        slot = slot_of_rank(last.to, last.slot);
       }
-      if (slot == none) {
-        mark[start] = 0;
-        if (length == 0 && start == r) {
-          return moves;
-        }
-        bool const from_end = slot_of_rank(start, length == 0 ? none : walk[0].slot) == none;
-        if (!from_end) {
-          forget(length);
-          start = at;  // a path from here joins two ends, unless a cycle closes first
-        } else {
-          if (length > 0) {
-            move(0, length);
-            ++moves;
+      std::int32_t first = 0;  // fractions move along the walk from here on
+      if (slot != none) {
+        // Loads all that a step needs before it stores anything, so that the loads overlap.
+        slot_node const node = slot_nodes[slot];
+        rank_slots to = slots_of[node.onward_rank];
+        std::int32_t seen = mark[node.onward_rank];
+        std::int32_t const expert_seen = mark[node.expert];
+        walk[length + 1] = {slot, node.expert};
+        if (node_at(expert_seen, length) != node.expert) {
+          mark[node.expert] = length + 1;
+          std::int32_t onward = node.onward;
+          std::int32_t at = node.onward_rank;
+          std::uint32_t bit = bit_of(to, onward);
+          if ((to.open & bit) == 0 && fraction(onward) == 0) {
+            advance(slot);
+            onward = slot_nodes[slot].onward;
+            at = slot_nodes[slot].onward_rank;
+            to = slots_of[at];
+            bit = bit_of(to, onward);
+            seen = mark[at];
           }
-          start = r;
+          walk[length + 2] = {onward, at};
+          std::int32_t const there = node_at(seen, length);
+          length += 2;
+          if (there != at) {
+            mark[at] = length;
+            std::uint32_t const found = to.open & ~bit;
+            slot = found != 0 ? to.first + lowest_bit(found) : covers_all(to) ? none : unknown;
+            continue;
+          }
+          first = seen;  // a cycle
+        } else {
+          ++length;
+          first = expert_seen;
         }
-        at = start;
-        mark[start] = 1;
+      } else if (length == 0 && start == r) {
+        return moves;
+      } else if (slot_of_rank(start, length == 0 ? none : walk[1].slot) != none) {
+        start = walk[length].to;  // a path from here joins two ends, unless a cycle closes first
+        begin_at(start);
         length = 0;
         slot = unknown;
         continue;
       }
-      slot_node const node = slot_nodes[slot];
-      std::int32_t seen = mark[node.expert];
-      walk[length++] = {slot, node.expert};
-      if (seen == 0) {
-        mark[node.expert] = length + 1;
-        std::int32_t onward = node.onward;
-        at = node.onward_rank;
-        rank_slots to = slots_of[at];
-        std::uint32_t bit = bit_of(to, onward);
-        if ((to.open & bit) == 0 && fraction(onward) == 0) {
-          advance(slot);
-          onward = slot_nodes[slot].onward;
-          at = slot_nodes[slot].onward_rank;
-          to = slots_of[at];
-          bit = bit_of(to, onward);
+      std::int32_t kept = 0;
+      if (length > 0) {
+        kept = move(first, length);
+        ++moves;
+      }
+      if (slot == none) {
+        if (start == r && kept == 0) {
+          return moves;  // that was the only slot
         }
-        seen = mark[at];
-        walk[length++] = {onward, at};
-        if (seen == 0) {
-          mark[at] = length + 1;
-          std::uint32_t const found = to.open & ~bit;
-          slot = found != 0 ? to.first + lowest_bit(found) : covers_all(to) ? none : unknown;
-          continue;
+        if (start != r) {
+          start = r;
+          begin_at(r);
+          kept = 0;
         }
       }
-      // A cycle. The walk goes on from the node where it began, or from the rank before it.
-      move(seen - 1, length);
-      ++moves;
-      length = (seen - 1) / 2 * 2;
-      at = length == 0 ? start : walk[length - 1].to;
-      mark[at] = length + 1;
+      // Another walk would take the same slots up to the first that is whole now, so this one goes
+      // on from the rank before.
+      length = kept / 2 * 2;
       slot = unknown;
     }
   }
 
-  /// Takes all nodes but the first off a walk.
-  PLIMSOLL_HD void forget(std::int32_t length) const {
+  /// Begins a walk.
+  PLIMSOLL_HD void begin_at(std::int32_t r) const {
+    walk[0] = {none, r};
+    mark[r] = 0;
+  }
+  /// Returns the node at a marked position, or `none` if it is beyond the end of the walk. A node is
+  /// on the walk if this returns the node itself.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t node_at(std::int32_t marked, std::int32_t length) const {
+    return static_cast<std::uint32_t>(marked) <= static_cast<std::uint32_t>(length)
+               ? walk[marked].to
+               : none;
+  }
+  /// Moves fractions along the walk from one position to another: down in the first slot, up in the
+  /// second, and so on, by the largest amount that all slots allow. Their number is even. Returns
+  /// the last position before the first slot that became whole.
+  PLIMSOLL_HD std::int32_t move(std::int32_t first, std::int32_t last) const {
+    std::int64_t amount = highest<std::int64_t>;
+    std::int32_t i = first;
+    slot_pair pair = shares_at(i);
     PLIMSOLL_NO_UNROLL
-    for (std::int32_t i = 0; i < length; ++i) {
-      mark[walk[i].to] = 0;
+    while (true) {
+      std::int64_t const down = pair.less & (token - 1);
+      std::int64_t const up = token - (pair.more & (token - 1));
+      amount = minimum{}(amount, minimum{}(down, up));
+      if (i + 2 == last) {
+        break;
+      }
+      i += 2;
+      pair = shares_at(i);
+    }
+    // Goes back, since the last pair is in registers: most walks are short. Loads the next pair
+    // before it stores this one, so that a GPU waits less.
+    std::int32_t kept = last;
+    PLIMSOLL_NO_UNROLL
+    while (true) {
+      slot_pair const next_pair = i > first ? shares_at(i - 2) : pair;
+      std::int64_t const less = pair.less - amount;
+      std::int64_t const more = pair.more + amount;
+      share[pair.down] = less;
+      share[pair.up] = more;
+      if ((more & (token - 1)) == 0) {
+        close(pair.up);
+        kept = i + 1;
+      }
+      if ((less & (token - 1)) == 0) {
+        close(pair.down);
+        kept = i;
+      }
+      if (i == first) {
+        return kept;
+      }
+      i -= 2;
+      pair = next_pair;
     }
   }
-  /// Moves fractions along walk[first, last): down in the first slot, up in the second, and so on,
-  /// by the largest amount that all slots allow. Their number is even. Takes the nodes to which
-  /// they lead off the walk.
-  PLIMSOLL_HD void move(std::int32_t first, std::int32_t last) const {
-    std::int64_t amount = highest<std::int64_t>;
-    PLIMSOLL_NO_UNROLL
-    for (std::int32_t i = first; i < last; i += 2) {
-      std::int64_t const down = fraction(walk[i].slot);
-      std::int64_t const up = token - fraction(walk[i + 1].slot);
-      amount = minimum{}(amount, minimum{}(down, up));
-    }
-    PLIMSOLL_NO_UNROLL
-    for (std::int32_t i = first; i < last; i += 2) {
-      step const down = walk[i];
-      step const up = walk[i + 1];
-      std::int64_t const less = share[down.slot] - amount;
-      std::int64_t const more = share[up.slot] + amount;
-      share[down.slot] = less;
-      share[up.slot] = more;
-      mark[down.to] = 0;
-      mark[up.to] = 0;
-      if ((less & (token - 1)) == 0) {
-        close(down.slot);
-      }
-      if ((more & (token - 1)) == 0) {
-        close(up.slot);
-      }
-    }
+  /// Two slots that follow one another on a walk, and their shares.
+  struct slot_pair {
+    std::int32_t down;
+    std::int32_t up;
+    std::int64_t less;
+    std::int64_t more;
+  };
+  [[nodiscard]] PLIMSOLL_HD slot_pair shares_at(std::int32_t i) const {
+    std::int32_t const down = walk[i + 1].slot;
+    std::int32_t const up = walk[i + 2].slot;
+    return {down, up, share[down], share[up]};
   }
   /// Marks a slot as whole.
   PLIMSOLL_HD void close(std::int32_t slot) const {
