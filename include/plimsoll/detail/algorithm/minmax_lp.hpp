@@ -156,40 +156,55 @@ struct fill_few {
     std::int32_t const* const ranks = s.graph.target_rank + first;
     std::int64_t* const shares = &s.share_of(first);
     std::int32_t rank[most];
+    std::int64_t own[most];
     std::int64_t other[most];
+    // The loads overlap, as none depends on a condition.
     for (std::int32_t k = 0; k < most; ++k) {
-      rank[k] = k < count ? ranks[k] : 0;
+      std::int32_t const at = minimum{}(k, count - 1);
+      rank[k] = ranks[at];
+      own[k] = shares[at];
     }
     for (std::int32_t k = 0; k < most; ++k) {
-      other[k] = k < count ? s.load[rank[k]] - shares[k] : none;
+      std::int64_t const counted = (s.load[rank[k]] - own[k]) << count_bits | 1;
+      other[k] = k < count ? counted : none;
     }
     // As in `fill_evenly`.
-    std::int64_t level = none - 1;
-    std::int64_t rest = 0;
+    std::int64_t level = 0;
+    std::int64_t limit = none - 1;
+    std::int64_t sum = 0;
     std::int32_t below = 0;
     PLIMSOLL_NO_UNROLL
-    for (bool changed = true; changed;) {
-      std::int32_t const before = below;
-      std::int64_t sum = demand;
-      below = 0;
+    for (;;) {
+      sum = demand << count_bits;
       for (std::int32_t k = 0; k < most; ++k) {
-        sum += other[k] <= level ? other[k] : 0;
-        below += other[k] <= level;
+        sum += other[k] <= limit ? other[k] : 0;
       }
-      changed = below != before;
-      level = divide_whole(sum, below);
-      rest = sum - level * below;
+      std::int32_t const before = below;
+      below = static_cast<std::int32_t>(sum & all_counts);
+      if (below == before) {
+        break;
+      }
+      level = divide_whole(sum >> count_bits, below);
+      limit = level << count_bits | all_counts;
     }
+    auto rest = static_cast<std::int32_t>((sum >> count_bits) - level * below);
     for (std::int32_t k = 0; k < most; ++k) {
-      if (k < count) {
-        std::int64_t const up = other[k] <= level ? level - other[k] + (rest-- > 0) : 0;
-        shares[k] = up;
-        s.load[rank[k]] = other[k] + up;
+      if (k >= count) {
+        return;
       }
+      std::int64_t const before = other[k] >> count_bits;
+      bool const gets = other[k] <= limit;
+      std::int64_t const after = gets ? level + (rest > 0) : before;
+      rest -= gets;
+      shares[k] = after - before;
+      s.load[rank[k]] = after;
     }
   }
 
  private:
+  // The low bits of a load, which has 53 others at most, are a 1: a sum of loads also counts them.
+  static constexpr int count_bits = 4;
+  static constexpr std::int64_t all_counts = (1 << count_bits) - 1;
   static constexpr std::int64_t none = highest<std::int64_t>;  ///< above every level
 };
 

@@ -302,24 +302,21 @@ struct team_flow : blocking_flow {
         },
         bit_or{}, std::uint64_t{0});
   }
-  /// Returns a word of the ranks that the experts with a rank of `row` in `From` have in `To`. If
-  /// there are several words, these experts are marked.
-  template <std::uint64_t expert_ranks::*From, std::uint64_t expert_ranks::*To>
-  [[nodiscard]] PLIMSOLL_HD std::uint64_t across(std::uint64_t const* row, std::int32_t word) {
-    layer_graph const& g = s.local;
-    bool const is_one_word = g.words == 1;
-    expert_ranks const* const of_word = g.of_expert + word * g.stride;
+  /// Returns a word of the ranks that the experts for which `is_met` holds have in `To`. It gets an
+  /// expert's number and ranks.
+  template <std::uint64_t expert_ranks::*To, class F>
+  [[nodiscard]] PLIMSOLL_HD std::uint64_t across(std::int32_t word, F is_met) {
+    std::int32_t const quarter = s.local.quarter;
+    expert_ranks const* const of_word = s.local.of_expert + word * s.local.stride;
     return team.reduce(
-        g.quarter,
-        [=, &g](index_t i) {
-          std::uint64_t const some = row[0];
+        quarter,
+        [=](index_t i) {
           std::uint64_t result = 0;
           // The loads of four experts overlap.
           for (std::int32_t j = 0; j < 4; ++j) {
-            std::int32_t const expert = static_cast<std::int32_t>(i) + j * g.quarter;
+            std::int32_t const expert = static_cast<std::int32_t>(i) + j * quarter;
             expert_ranks const ranks = of_word[expert];
-            bool const is_met = is_one_word ? (ranks.*From & some) != 0 : g.is_met[expert] != 0;
-            result |= is_met ? ranks.*To : 0;
+            result |= is_met(expert, ranks) ? ranks.*To : 0;
           }
           return result;
         },
@@ -327,11 +324,13 @@ struct team_flow : blocking_flow {
   }
 
   /// Searches from some ranks until it reaches any of `to`, which it returns, or no others. A step
-  /// leads from the ranks of an expert in `From` to those in `To`. For up to 64 ranks it takes one
-  /// team call.
+  /// leads from the ranks of an expert in `From` to those in `To`.
   template <std::uint64_t expert_ranks::*From, std::uint64_t expert_ranks::*To>
   PLIMSOLL_HD bool search(std::uint64_t const* from, std::uint64_t const* to) {
     layer_graph const& g = s.local;
+    if (g.words == 1) {
+      return search_in_word<From, To>(*from, *to);
+    }
     team.for_each(g.words, [=, &g](index_t word) {
       g.at_step[word] = from[word];
       g.unreached[word] = g.unsettled[word] & ~from[word];
@@ -343,11 +342,15 @@ struct team_flow : blocking_flow {
       std::int32_t const row = steps * g.words;
       ++steps;
       std::uint64_t found = 0;
-      std::uint64_t const words = g.words == 1 ? 1 : mark<From, To>(g.at_step + row);
+      std::uint64_t const words = mark<From, To>(g.at_step + row);
       PLIMSOLL_NO_UNROLL
       for (std::int32_t word = 0; word < g.words; ++word) {
         std::uint64_t const reached =
-            (words & layer_graph::bit(word)) != 0 ? across<From, To>(g.at_step + row, word) : 0;
+            (words & layer_graph::bit(word)) == 0
+                ? 0
+                : across<To>(word, [met = g.is_met](std::int32_t expert, expert_ranks const&) {
+                    return met[expert] != 0;
+                  });
         std::uint64_t const left = g.unreached[row + word];
         std::uint64_t const next = left & reached;
         team.store(g.at_step + row + g.words + word, next);
@@ -359,21 +362,53 @@ struct team_flow : blocking_flow {
     }
     return is_met;
   }
+  /// Does the same for up to 64 ranks, by one team call for each step.
+  template <std::uint64_t expert_ranks::*From, std::uint64_t expert_ranks::*To>
+  PLIMSOLL_HD bool search_in_word(std::uint64_t from, std::uint64_t to) {
+    layer_graph const& g = s.local;
+    std::uint64_t left = g.unsettled[0] & ~from;
+    std::uint64_t next = from;
+    team.store(g.at_step, from);
+    steps = 0;
+    PLIMSOLL_NO_UNROLL
+    for (bool more = true; more;) {
+      std::uint64_t const reached = across<To>(
+          0, [=](std::int32_t, expert_ranks const& ranks) { return (ranks.*From & next) != 0; });
+      ++steps;
+      next = left & reached;
+      left ^= next;
+      team.store(g.at_step + steps, next);
+      more = next != 0 && (next & to) == 0;
+    }
+    team.store(g.unreached + steps, left);
+    return (next & to) != 0;
+  }
   /// Returns the ranks at a depth that lead on.
   [[nodiscard]] PLIMSOLL_HD std::uint64_t* ranks_at(std::int32_t depth) const {
     return s.local.at_step + (nearest - depth) * s.local.words;
   }
 
-  /// Pushes along one path after the other until the source is at its capacity or becomes a dead
-  /// end. After a push only the part of the path from its first closed arc on is walked again.
+  /// Pushes from a source until it is at its capacity or becomes a dead end.
   PLIMSOLL_HD void push_from(std::int32_t source) {
+    std::int64_t const capacity = s.capacity[source];
+    std::int64_t excess = s.load[source] - capacity;
+    push_paths(source, excess);
+    team.single([=, this] {
+      s.load[source] = capacity + excess;
+      if (excess == 0) {
+        layer_graph::remove(s.local.above, source);
+      }
+    });
+  }
+  /// Pushes along one path after the other, which lowers the source's excess. After a push only the
+  /// part of the path from its first closed arc on is walked again.
+  PLIMSOLL_HD void push_paths(std::int32_t source, std::int64_t& excess) {
     layer_graph const& g = s.local;
-    std::int64_t excess = s.load[source] - s.capacity[source];
     std::int32_t depth = 0;
     std::int32_t at = source;
     for (;;) {
       if (depth == nearest) {
-        depth = push(source, at, excess);
+        depth = push(at, excess);
         if (work == max_iterations || excess == 0) {
           return;
         }
@@ -412,14 +447,16 @@ struct team_flow : blocking_flow {
     way.to = -1;
     PLIMSOLL_NO_UNROLL
     for (std::int32_t first = way.arc; first < way.end; first += stretch) {
-      std::uint32_t const found = team.min(minimum{}(stretch, way.end - first), [=,
-                                                                                 this](index_t i) {
-        rank_arc const arc = s.local.arcs[first + i];
-        std::int32_t const to =
-            s.share[arc.target] > 0 ? receiver(arc.expert, leading) : std::int32_t{-1};
-        return to < 0 ? none
-                      : static_cast<std::uint32_t>(i) << rank_bits | static_cast<std::uint32_t>(to);
-      });
+      std::uint32_t const found =
+          team.min(minimum{}(stretch, way.end - first), [=, this](index_t i) {
+            rank_arc const arc = s.local.arcs[first + static_cast<std::int32_t>(i)];
+            // Before the share is known, so that the loads overlap.
+            std::int64_t const share = s.share[arc.target];
+            std::int32_t const to = receiver(arc.expert, leading);
+            return share == 0 || to < 0 ? none
+                                        : static_cast<std::uint32_t>(i) << rank_bits |
+                                              static_cast<std::uint32_t>(to);
+          });
       if (found != none) {
         way.to = static_cast<std::int32_t>(found & ((1u << rank_bits) - 1));
         way.arc = first + static_cast<std::int32_t>(found >> rank_bits);
@@ -446,42 +483,44 @@ struct team_flow : blocking_flow {
 
   /// Moves as much load as the path allows, which lowers the source's excess. Returns the depth of
   /// the first arc of the path that this closes.
-  PLIMSOLL_HD std::int32_t push(std::int32_t source, std::int32_t sink, std::int64_t& excess) {
+  PLIMSOLL_HD std::int32_t push(std::int32_t sink, std::int64_t& excess) {
     layer_graph const& g = s.local;
-    std::int64_t const room = s.capacity[sink] - s.load[sink];
+    std::int64_t const carried = s.load[sink];
+    std::int64_t const room = s.capacity[sink] - carried;
     std::int64_t const least = team.min(nearest, [=, this](index_t i) {
       return s.share[s.local.arcs[s.local.path[i].arc].target];
     });
     std::int64_t const amount = minimum{}(least, minimum{}(excess, room));
-    bool const is_done = amount == excess;
     bool const is_full = amount == room;
     std::int32_t const last = nearest - 1;
     ++work;
     excess -= amount;
-    return team.min(nearest, [=, this, &g](index_t i) {
-      std::int32_t const from = g.path[i].rank;
+    return team.min(nearest, [=, this, &g](index_t index) {
+      auto const i = static_cast<std::int32_t>(index);
+      path_step const step = g.path[i];
       std::int32_t const to = i < last ? g.path[i + 1].rank : sink;
-      rank_arc const arc = g.arcs[g.path[i].arc];
+      rank_arc const arc = g.arcs[step.arc];
+      // Loads before the first store overlap.
       std::int64_t const left = s.share[arc.target] - amount;
+      expert_ranks& there = g.of(arc.expert, to);
+      std::uint64_t const givers = there.givers | layer_graph::bit(to);
+      std::int64_t& other = s.share[g.target_of(arc.expert, to)];
+      std::int64_t const more = other + amount;
       s.share[arc.target] = left;
-      s.share[g.target_of(arc.expert, to)] += amount;
-      g.of(arc.expert, to).givers |= layer_graph::bit(to);
+      other = more;
+      there.givers = givers;
       if (left == 0) {
-        g.of(arc.expert, from).givers ^= layer_graph::bit(from);
-        g.way[from].to = -1;
+        g.of(arc.expert, step.rank).givers ^= layer_graph::bit(step.rank);
+        g.way[step.rank].to = -1;
       }
       if (i == 0) {
-        s.load[source] -= amount;
-        s.load[sink] += amount;
-        if (is_done) {
-          layer_graph::remove(g.above, source);
-        }
+        s.load[sink] = carried + amount;
         if (is_full) {
           layer_graph::remove(g.under, sink);
           layer_graph::remove(g.at_step, sink);
         }
       }
-      return left == 0 ? static_cast<std::int32_t>(i) : last;
+      return left == 0 ? i : last;
     });
   }
 };
