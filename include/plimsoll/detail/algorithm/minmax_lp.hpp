@@ -153,39 +153,38 @@ struct fill_few {
   split_state s;
 
   PLIMSOLL_HD void operator()(std::int32_t first, std::int32_t count, std::int64_t demand) const {
-    std::int32_t const* const ranks = s.graph.target_rank + first;
-    std::int64_t* const shares = &s.share_of(first);
+    auto const first_of_layer = static_cast<std::int32_t>(s.first_target);
+    std::int64_t* const shares = s.share + (first - first_of_layer);
     std::int32_t rank[most];
     std::int64_t own[most];
     std::int64_t other[most];
     // The loads overlap, as none depends on a condition.
     for (std::int32_t k = 0; k < most; ++k) {
-      std::int32_t const at = minimum{}(k, count - 1);
-      rank[k] = ranks[at];
-      own[k] = shares[at];
+      std::int32_t const target = minimum{}(first + k, first + count - 1);
+      rank[k] = s.graph.target_rank[target];
+      own[k] = s.share[target - first_of_layer];
     }
+    std::int64_t const counted_demand = demand << count_bits;
+    std::int64_t sum = counted_demand;
     for (std::int32_t k = 0; k < most; ++k) {
       std::int64_t const counted = (s.load[rank[k]] - own[k]) << count_bits | 1;
       other[k] = k < count ? counted : none;
+      sum += k < count ? counted : 0;
     }
     // As in `fill_evenly`.
     std::int64_t level = 0;
-    std::int64_t limit = none - 1;
-    std::int64_t sum = 0;
+    std::int64_t limit = 0;
     std::int32_t below = 0;
     PLIMSOLL_NO_UNROLL
-    for (;;) {
-      sum = demand << count_bits;
+    for (bool changed = true; changed;) {
+      below = static_cast<std::int32_t>(sum & all_counts);
+      level = divide_whole(sum >> count_bits, below);
+      limit = level << count_bits | all_counts;
+      sum = counted_demand;
       for (std::int32_t k = 0; k < most; ++k) {
         sum += other[k] <= limit ? other[k] : 0;
       }
-      std::int32_t const before = below;
-      below = static_cast<std::int32_t>(sum & all_counts);
-      if (below == before) {
-        break;
-      }
-      level = divide_whole(sum >> count_bits, below);
-      limit = level << count_bits | all_counts;
+      changed = (sum & all_counts) != below;
     }
     auto rest = static_cast<std::int32_t>((sum >> count_bits) - level * below);
     for (std::int32_t k = 0; k < most; ++k) {
