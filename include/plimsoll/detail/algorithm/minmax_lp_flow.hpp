@@ -293,7 +293,7 @@ struct team_flow : blocking_flow {
           std::uint64_t words = 0;
           PLIMSOLL_NO_UNROLL
           for (std::int32_t word = own.first; word <= own.last; ++word) {
-            expert_ranks const ranks = g.of_expert[word * g.stride + expert];
+            expert_ranks const ranks = g.ranks_of(word, static_cast<std::int32_t>(expert));
             common |= ranks.*From & row[word];
             words |= ranks.*To != 0 ? layer_graph::bit(word) : 0;
           }
@@ -307,7 +307,7 @@ struct team_flow : blocking_flow {
   template <std::uint64_t expert_ranks::*To, class F>
   [[nodiscard]] PLIMSOLL_HD std::uint64_t across(std::int32_t word, F is_met) {
     std::int32_t const quarter = s.local.quarter;
-    expert_ranks const* const of_word = s.local.of_expert + word * s.local.stride;
+    expert_ranks const* const of_word = &s.local.ranks_of(word, 0);
     return team.reduce(
         quarter,
         [=](index_t i) {
@@ -473,7 +473,7 @@ struct team_flow : blocking_flow {
     layer_graph const& g = s.local;
     PLIMSOLL_NO_UNROLL
     for (std::int32_t word = 0; word < g.words; ++word) {
-      std::uint64_t const ranks = g.of_expert[word * g.stride + expert].holders & leading(word);
+      std::uint64_t const ranks = g.ranks_of(word, expert).holders & leading(word);
       if (ranks != 0) {
         return 64 * word + lowest_bit(ranks);
       }

@@ -72,7 +72,7 @@ struct layer_graph {
     memory.take(g.target_begin, graph.most_replicated() + 1);
     memory.take(g.arc_begin, graph.ranks + 1);
     memory.take(g.arcs, graph.slots);
-    memory.take(g.of_expert, g.words * g.stride);
+    memory.take(g.of_expert, index_t{g.words} * g.stride);
     memory.take(g.words_of, g.stride);
     memory.take(g.is_met, g.stride);
     memory.take(g.unsettled, g.words);
@@ -112,7 +112,7 @@ struct layer_graph {
       auto const i = static_cast<std::int32_t>(expert);
       PLIMSOLL_NO_UNROLL
       for (std::int32_t word = 0; word < words; ++word) {
-        of_expert[word * stride + i] = {0, 0};
+        ranks_of(word, i) = {0, 0};
       }
       std::int32_t const begin = i < replicated ? target_begin[i] : 0;
       std::int32_t const end = i < replicated ? target_begin[i + 1] : 0;
@@ -137,16 +137,20 @@ struct layer_graph {
   }
   /// Takes rank r out of a row that contains it.
   PLIMSOLL_HD static void remove(std::uint64_t* row, std::int32_t r) { row[r >> 6] ^= bit(r); }
+  /// Returns a word of an expert's ranks.
+  [[nodiscard]] PLIMSOLL_HD expert_ranks& ranks_of(std::int32_t word, std::int32_t expert) const {
+    return of_expert[static_cast<std::uint32_t>(word * stride + expert)];
+  }
   /// Returns the word of an expert's ranks that contains rank r.
   [[nodiscard]] PLIMSOLL_HD expert_ranks& of(std::int32_t expert, std::int32_t r) const {
-    return of_expert[(r >> 6) * stride + expert];
+    return ranks_of(r >> 6, expert);
   }
   /// Returns an expert's target on rank r: targets are in the order of ranks.
   [[nodiscard]] PLIMSOLL_HD std::int32_t target_of(std::int32_t expert, std::int32_t r) const {
     std::int32_t target = target_begin[expert];
     PLIMSOLL_NO_UNROLL
     for (std::int32_t word = 0; word < (r >> 6); ++word) {
-      target += bit_count(of_expert[word * stride + expert].holders);
+      target += bit_count(ranks_of(word, expert).holders);
     }
     return target + bit_count(of(expert, r).holders & (bit(r) - 1));
   }

@@ -459,8 +459,8 @@ struct split_rounding {
     walk[0] = {none, r};
     mark[r] = 0;
   }
-  /// Returns the node at a marked position, or `none` if it is beyond the end of the walk. A node is
-  /// on the walk if this returns the node itself.
+  /// Returns the node at a marked position, or `none` if it is beyond the end of the walk. A node
+  /// is on the walk if this returns the node itself.
   [[nodiscard]] PLIMSOLL_HD std::int32_t node_at(std::int32_t marked, std::int32_t length) const {
     return static_cast<std::uint32_t>(marked) <= static_cast<std::uint32_t>(length)
                ? walk[marked].to
