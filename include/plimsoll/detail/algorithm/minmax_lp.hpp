@@ -455,23 +455,23 @@ struct minmax_lp_body {
       index_t const first = graph.color_begin[c];
       index_t const end = graph.color_begin[c + 1];
       // Fills experts, one per index, and tells whether any are left for `fill_by_target`.
-      bool const any_left = team.any(end - first, [=, this, &s](index_t i) {
+      bool const any_left = team.any(end - first, [=, &s](index_t i) {
         if constexpr (Team::is_serial) {
           // For 8 to 64 copies, one thread is 3 to 30 times as fast by expert as by target.
           fill(s, first + i);
           return false;
         } else {
-          std::int32_t const begin = graph.target_begin[first + i];
-          std::int32_t const last = graph.target_begin[first + i + 1];
+          std::int32_t const begin = s.graph.target_begin[first + i];
+          std::int32_t const after = s.graph.target_begin[first + i + 1];
           std::int64_t const demand = s.demand[first + i - s.first_replicated];
           if (!s.speed.equal_speeds) {
-            take_off(s, begin, last);
-            fill_by_speed(s, begin, last, demand);
+            take_off(s, begin, after);
+            fill_by_speed(s, begin, after, demand);
             return false;
           }
-          bool const is_left = last - begin > fill_few::most;
+          bool const is_left = after - begin > fill_few::most;
           if (!is_left) {
-            fill_few{s}(begin, last - begin, demand);
+            fill_few{s}(begin, after - begin, demand);
           }
           return is_left;
         }
