@@ -374,7 +374,7 @@ struct waterline_fill_body {
   PLIMSOLL_HD void write(Team& team, index_t begin, index_t tokens) const {
     index_t const k = rows.ids.extent(1);
     // Neighbors write neighboring ids, and a thread reads several before it writes any.
-    constexpr index_t each = 8;
+    constexpr std::uint32_t each = 8;
     auto const width = static_cast<std::uint32_t>(k);
     std::uint32_t const reciprocal = ~std::uint32_t{0} / width + 1;  // exact up to 2^32 / k
     auto const all = static_cast<std::uint32_t>(tokens * k);
@@ -385,8 +385,8 @@ struct waterline_fill_body {
       std::int32_t r[each];
       index_t token[each];
       index_t column[each];
-      for (index_t u = 0; u < each; ++u) {
-        auto const at = static_cast<std::uint32_t>(i) + static_cast<std::uint32_t>(u) * step;
+      for (std::uint32_t u = 0; u < each; ++u) {
+        auto const at = static_cast<std::uint32_t>(i) + u * step;
         auto const row =
             width == 1 ? at : static_cast<std::uint32_t>((std::uint64_t{at} * reciprocal) >> 32);
         token[u] = at < all ? begin + row : -1;
@@ -395,11 +395,11 @@ struct waterline_fill_body {
         weight_of[u] = at < all ? weight(token[u], column[u]) : 0.0f;
       }
       std::int64_t of_ids = 0;
-      for (index_t u = 0; u < each; ++u) {
+      for (std::uint32_t u = 0; u < each; ++u) {
         r[u] = rows.rank(id[u]);
         of_ids += token[u] < 0 ? 0 : without_rank(id[u], r[u]);
       }
-      for (index_t u = 0; u < each; ++u) {
+      for (std::uint32_t u = 0; u < each; ++u) {
         if (token[u] >= 0) {
           write(token[u], column[u], id[u], r[u], weight_of[u]);
         }
