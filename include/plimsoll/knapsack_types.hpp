@@ -25,7 +25,7 @@ enum class class_choice : std::int32_t {
 
 /// Options of `knapsack` and `knapsack_curve`. Arrays are in the policy's memory.
 struct knapsack_options {
-  /// Capacity of every problem, 0 to 2^40; with `capacities`, an upper limit on these.
+  /// Capacity of every problem, 0 to 2^30; with `capacities`, an upper limit on these.
   index_t capacity = 0;
   /// Use of the capacity: an upper limit on the total weight (`at_most`), or the exact total weight
   /// (`exactly`).

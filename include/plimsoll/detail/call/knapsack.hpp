@@ -21,7 +21,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline void expect_capacity(std::string_view function, knapsack_options const& options) {
-  expect_between(function, "options.capacity", 0, index_t{1} << 40, options.capacity,
+  expect_between(function, "options.capacity", 0, index_t{1} << 30, options.capacity,
                  "units of weight");
 }
 
