@@ -406,12 +406,13 @@ PLIMSOLL_HD std::int32_t number_expert(Team& team, pair_lists const& lists, expe
       list.size, [=](index_t i) { return static_cast<std::int32_t>(stays(begin + i)); }, ranks);
   // Reads several pairs before it writes them: a GPU waits once for all.
   constexpr index_t at_once = Team::is_serial ? 1 : 4;
+  constexpr auto length = static_cast<std::size_t>(at_once);
   index_t const size = list.size;
   index_t const step = (size + at_once - 1) / at_once;
   team.for_each(step, [=](index_t first) {
-    std::int32_t pair[at_once];
-    std::int32_t rank[at_once];
-    std::int32_t next[at_once];
+    std::int32_t pair[length];
+    std::int32_t rank[length];
+    std::int32_t next[length];
     for (index_t j = 0; j < at_once; ++j) {
       index_t const i = first + j * step;
       pair[j] = i < size ? pairs[begin + i] : 0;
@@ -577,10 +578,11 @@ struct keep_pairs_body {
   template <index_t Pairs>
   PLIMSOLL_HD void convert(index_t token, index_t begin, bool converts) const {
     index_t const first = token * lists.width + begin;
-    bool is_kept[Pairs];
-    float w[Pairs] = {};
-    KeptId id[Pairs] = {};
-    bool is_listed[Pairs] = {};
+    constexpr auto length = static_cast<std::size_t>(Pairs);
+    bool is_kept[length];
+    float w[length] = {};
+    KeptId id[length] = {};
+    bool is_listed[length] = {};
     for (index_t i = 0; i < Pairs; ++i) {
       is_kept[i] = lists.kept[first + i] != 0;
     }

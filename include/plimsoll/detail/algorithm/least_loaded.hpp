@@ -33,7 +33,7 @@ struct least_loaded_rules {
   /// priority queue finds helpers. This says whether the options allow it; speeds and homes decide.
   bool plain;
   /// Plain, and no rank holds more than `most_listed` experts, so that one thread can go through
-  /// the experts of a rank. A parallel team then lists all visits beforehand. Likewise.
+  /// the experts of a rank. Then all visits are listed beforehand. Likewise.
   bool listed;
   static constexpr index_t most_listed = 64;
   double alpha;
@@ -423,7 +423,10 @@ struct least_loaded_body {
       std::int32_t working = 0;
       PLIMSOLL_NO_UNROLL
       for (std::int32_t i = homes.rank_begin[r]; i < homes.rank_begin[r + 1]; ++i) {
-        std::int32_t const part = Team::is_serial ? part_of(i) : s.part[i];
+        if constexpr (Team::is_serial) {
+          s.part[i] = part_of(i);
+        }
+        std::int32_t const part = s.part[i];
         sum += part;
         working += part > 0;
       }
@@ -543,8 +546,7 @@ struct least_loaded_body {
   template <class Team>
   PLIMSOLL_HD std::int64_t spill_within_limits(Team& team, least_loaded_state const& s,
                                                std::int64_t total, levels const& at) const {
-    // On the host `spill` is 1 to 2.1 times as fast as the list; most with few ranks.
-    if constexpr (is_free && !Team::is_serial) {
+    if constexpr (is_free) {
       if (is_listed(at.capacity)) {
         spill_by_list(team, s, static_cast<std::int32_t>(at.capacity));
         return at.capacity;

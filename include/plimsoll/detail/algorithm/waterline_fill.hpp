@@ -589,7 +589,7 @@ struct waterline_fill_body {
     auto const room_of = [in](std::int32_t r) { return std::int64_t{r < 0 ? 0 : in.left[r]}; };
     std::int32_t const* const first = in.rank + i * fill_arrays::stride;
     std::int64_t room_sum = 0;
-    std::int64_t room[at_once];
+    std::int64_t room[static_cast<std::size_t>(at_once)];
     for (index_t j = 0; j < at_once; ++j) {
       room[j] = room_of(first[j]);
       room_sum += room[j];
