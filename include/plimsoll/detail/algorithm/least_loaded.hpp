@@ -134,8 +134,8 @@ struct least_loaded_state {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
   /// Combined with a rank's number: the queue key of a full rank.
   static constexpr std::uint64_t full = std::uint64_t{1} << 63;
-  /// A thread reads the values of so many experts at a time. A read takes as long as ten
-  /// instructions, and several reads that do not wait for each other take as long as one.
+  /// Number of experts whose values a thread reads at a time: reads that do not wait for each other
+  /// take as long together as one, which takes as long as ten instructions.
   static constexpr int together = 8;
 
   struct cursor {

@@ -356,8 +356,8 @@ struct replication_body {
   PLIMSOLL_HD bool is_best(Team& team, fixed_load const* load, std::int32_t const* copies,
                            fixed_load peak, fixed_load error) const {
     index_t const experts = loads.extent(1);
-    // How much `whole` exceeds parts * peak, at most one unit for each part. Experts of lighter
-    // cells count as the most: a copy that they give up does not help the heaviest cell.
+    // Returns how far `whole` is above parts * peak, at most one unit for each part. Experts of
+    // lighter cells get the most: a copy that they give up does not help the heaviest cell.
     auto const beyond = [=](fixed_load whole, std::int32_t parts) {
       auto const n = static_cast<fixed_load>(parts);
       return whole < peak * n ? n : minimum{}(whole - peak * n, n);
