@@ -207,6 +207,23 @@ PLIMSOLL_TEST_CASE("flow_placement: a plan in use, by hand", P, PLIMSOLL_POLICIE
   CHECK(flow_of<P>(c).counts == ints{2, 2, 1, 1});
 }
 
+PLIMSOLL_TEST_CASE("flow_placement: the output may be the array of the plan in use", P,
+                   PLIMSOLL_POLICIES) {
+  flow_case c{.experts = 4, .slots = 4, .loads = {12, 10, 6, 4}};
+  c.where.ranks = 2;
+  c.in_use = {3, 2, 0, 1};
+  for (double const bonus : {0.0, 0.7}) {
+    c.keep_bonus = bonus;
+    array_in<std::int64_t, P> const loads(c.loads);
+    array_in<std::int32_t, P> map(c.in_use);
+    array_in<std::int32_t, P> counts(ints(4));
+    plimsoll::flow_placement(make_policy<P>(), loads.view3(1, 1, 4),
+                             {.on = {.ranks = 2}, .in_use = map.view2(1, 4), .keep_bonus = bonus},
+                             map.view2(1, 4), counts.view2(1, 4));
+    CHECK(map.values() == flow_of<P>(c).map);
+  }
+}
+
 /// Returns a case of the size of a model's layers: 2 layers of 128 experts, 4 steps.
 inline flow_case large_flow(index_t ranks, index_t extra) {
   draws draw(7);

@@ -191,6 +191,10 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   };
   CHECK(refusal_of([&] { static_cast<void>(placement.of_layer(1)); }) ==
         "placement_ref::of_layer: layer: expected 0 to 0 as layer, got 1");
+  plimsoll::placement_ref other_layers = placement;
+  other_layers.replica_count.extents[0] = 2;
+  CHECK(refusal_of([&] { plimsoll::lplb const refused(policy, other_layers, options); }) ==
+        "lplb: placement.replica_count: expected 1 layers, got 2");
   CHECK(refusal({.max_token_copies = -1}) ==
         "lplb: options.max_token_copies: expected 0 to 2147483647 ids, got -1");
   CHECK(refusal({.lp = {.tolerance = 2}}) ==

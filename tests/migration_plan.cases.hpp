@@ -430,10 +430,17 @@ PLIMSOLL_TEST_CASE("plan_within: bad values are named", P, PLIMSOLL_POLICIES) {
       refusal_of([&] { plan_of<P>(several); }),
       "plan_within: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert "
       "1, step 1");
+  // The total over the steps counts whatever plans are compared.
   several.loads = {1, 1, std::int64_t{1} << 46, 0, 0, std::int64_t{1} << 46};
-  check_message(refusal_of([&] { plan_of<P>(several); }),
-                "plan_within: loads: expected a total below 2^47 per layer, got 140737488355328 in "
-                "layer 0");
+  for (plimsoll::migration_options const& options :
+       {plimsoll::migration_options{},
+        {.candidates = plimsoll::migration_candidates::one_bonus},
+        {.max_moves = 0}}) {
+    several.options = options;
+    check_message(refusal_of([&] { plan_of<P>(several); }),
+                  "plan_within: loads: expected a total below 2^47 per layer, got 140737488355330 "
+                  "in layer 0");
+  }
 }
 
 }  // namespace plimsoll_test

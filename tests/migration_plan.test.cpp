@@ -436,15 +436,12 @@ class plan_bodies {
     longs recorded(c_.loads);
     recorded.insert(recorded.end(), c_.loads.rbegin(), c_.loads.rend());
     reals loads(recorded.size(), -7.0);
-    std::vector<std::uint8_t> loaded(static_cast<std::size_t>(steps * c_.layers), 7);
-    std::vector<plimsoll::detail::problem_report> reports(loaded.size());
     using tensor = plimsoll::tensor_ref<std::int64_t const>;
     check_all_teams(
         plimsoll::detail::read_history_body<tensor>{
             tensor(recorded.data(), steps, c_.layers, c_.experts), 0.85,
-            plimsoll::tensor_ref<double>(loads.data(), steps, c_.layers, c_.experts), loaded.data(),
-            reports.data()},
-        steps * c_.layers, loads, loaded, [&] { return report_values(reports); });
+            plimsoll::tensor_ref<double>(loads.data(), steps, c_.layers, c_.experts)},
+        steps * c_.layers, loads);
     reals balance(static_cast<std::size_t>(2 * steps * n), -7.0);
     check_all_teams(
         plimsoll::detail::plan_balance_body{
@@ -596,7 +593,7 @@ TEST_CASE("plan_within: shapes and options are checked") {
   CHECK(limited({.move_price = std::numeric_limits<double>::quiet_NaN()}) ==
         "plan_within: options.move_price: expected 0 to 1, got NaN");
   CHECK(limited({.candidates = static_cast<plimsoll::migration_candidates>(3)}) ==
-        "plan_within: options.candidates: expected 0 to 2 as candidates, got 3");
+        "plan_within: options.candidates: expected 0 to 2 (an enumerator), got 3");
   CHECK(limited({.keep_bonus = -1}) ==
         "plan_within: options.keep_bonus: expected 0 to 2^60, got -1");
 }

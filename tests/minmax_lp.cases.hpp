@@ -460,6 +460,10 @@ PLIMSOLL_TEST_CASE("minmax_lp: errors", P, PLIMSOLL_PREPARED_POLICIES) {
   CHECK(refusal(bad) == "no error");
 
   split_in<P> const in(good);
+  plimsoll::placement_ref other_layers = in.placement();
+  other_layers.replica_count.extents[0] = 2;
+  CHECK(refusal_of([&] { plimsoll::minmax_lp const lp(make_policy<P>(), other_layers); }) ==
+        "minmax_lp: placement.replica_count: expected 1 layers, got 2");
   plimsoll::minmax_lp lp(make_policy<P>(), in.placement());
   array_in<double, P> split(3);
   array_in<std::uint8_t, P> bottleneck(4);
@@ -589,6 +593,9 @@ PLIMSOLL_TEST_CASE("minmax_lp: refused updates", P, PLIMSOLL_PREPARED_POLICIES) 
   to = in.placement();
   to.replica_count.extents[1] = 3;
   CHECK(refusal(to) == "minmax_lp::update: placement.replica_count: expected 2 experts, got 3");
+  to = in.placement();
+  to.replica_count.extents[0] = 2;
+  CHECK(refusal(to) == "minmax_lp::update: placement.replica_count: expected 1 layers, got 2");
   to = in.placement();
   to.physical_to_logical.extents[0] = 2;
   CHECK(refusal(to) ==

@@ -12,6 +12,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -58,7 +59,23 @@ PLIMSOLL_NOINLINE void operator delete(void* pointer, std::size_t, std::align_va
 
 namespace plimsoll_test { namespace {
 
-enum class check { results, null_views, rank_sets, memory, failing_memory, stray_ids };
+enum class check { results, null_views, rank_sets, enumerators, memory, failing_memory, stray_ids };
+
+/// Returns whether a value is an enumerator: compilers then print its name, else a cast.
+template <auto value>
+consteval bool is_enumerator() {
+  return std::string_view(__PRETTY_FUNCTION__).find(")") ==
+         std::string_view(__PRETTY_FUNCTION__).rfind(")");
+}
+/// Returns the number of enumerators of a type whose enumerators count from 0.
+template <class Enumeration, int count = 0>
+consteval int enumerators() {
+  if constexpr (is_enumerator<static_cast<Enumeration>(count)>()) {
+    return enumerators<Enumeration, count + 1>();
+  } else {
+    return count;
+  }
+}
 
 /// Thrown where a valid call of a sample fails.
 struct cannot_go_on {};
@@ -78,6 +95,8 @@ class sample_checks {
           return with_null_views(function, call);
         case check::rank_sets:
           return with_rank_sets(function, call);
+        case check::enumerators:
+          return with_enumerators(function, call);
         case check::memory:
           return with_counters(kind, call);
         case check::failing_memory:
@@ -165,6 +184,24 @@ class sample_checks {
     return on;
   }
 
+  template <class Enumeration>
+  Enumeration changed(char const* name, Enumeration value) {
+    if (kind_ != check::enumerators || options_++ != variant_ / enumeration_values) {
+      return value;
+    }
+    constexpr int count = enumerators<Enumeration>();
+    static_assert(count > 1 && count < enumeration_values - 2);
+    int const beyond[] = {-1, std::numeric_limits<int>::max()};
+    int const place = variant_ % enumeration_values;
+    int const got = place < 2 ? beyond[place] : place - 2;
+    expected_.clear();
+    if (got < 0 || got >= count) {
+      expected_ = std::string(name) + ": expected 0 to " + std::to_string(count - 1) +
+                  " (an enumerator), got " + std::to_string(got);
+    }
+    return static_cast<Enumeration>(got);
+  }
+
   template <class Array>
   void may_stray(Array const& array) {
     if (kind_ != check::stray_ids || arrays_++ != variant_ / strays) {
@@ -196,6 +233,7 @@ class sample_checks {
 
  private:
   static constexpr int strays = 5;
+  static constexpr int enumeration_values = 16;  // tried of each option
 
   template <class Call>
   using value_of = std::conditional_t<std::is_void_v<decltype(std::declval<Call const&>()())>,
@@ -205,7 +243,7 @@ class sample_checks {
   /// Returns the result; nothing, and the message, if the call refuses its input.
   template <class Call>
   std::optional<typename value_of<Call>::type> attempt(Call const& call) {
-    views_ = arrays_ = rank_sets_ = 0;
+    views_ = arrays_ = rank_sets_ = options_ = 0;
     message_.clear();
     try {
       if constexpr (std::is_void_v<decltype(call())>) {
@@ -256,6 +294,23 @@ class sample_checks {
       }
       CAPTURE(variant_);
       CHECK(message_ == (expected_.empty() ? "" : std::string(function) + ": " + expected_));
+    }
+  }
+
+  /// Every value is refused if it is no enumerator, by the same words.
+  template <class Call>
+  auto with_enumerators(char const* function, Call const& call) {
+    for (variant_ = 0;; ++variant_) {
+      auto made = attempt(call);
+      if (options_ <= variant_ / enumeration_values) {
+        return value_in(std::move(made));
+      }
+      CAPTURE(variant_);
+      if (!expected_.empty()) {
+        CHECK(message_ == std::string(function) + ": " + expected_);
+      } else {
+        CHECK(message_.find("enumerator") == std::string::npos);
+      }
     }
   }
 
@@ -330,7 +385,7 @@ class sample_checks {
 
   check kind_;
   int variant_ = 0;
-  int views_ = 0, arrays_ = 0, rank_sets_ = 0, thrown_ = 0, calls_ = 0, results_ = 0;
+  int views_ = 0, arrays_ = 0, rank_sets_ = 0, options_ = 0, thrown_ = 0, calls_ = 0, results_ = 0;
   argument_name null_ = "";
   std::string message_;
   std::string expected_;
@@ -392,6 +447,10 @@ TEST_CASE("samples: views with elements and a null pointer are refused by name")
 
 TEST_CASE("samples: every call checks ranks by the same rules and words") {
   plimsoll_test::run_all(plimsoll_test::check::rank_sets);
+}
+
+TEST_CASE("samples: values that are no enumerator are refused by name") {
+  plimsoll_test::run_all(plimsoll_test::check::enumerators);
 }
 
 TEST_CASE("samples: work calls neither allocate nor wait, constructors wait") {

@@ -437,8 +437,20 @@ PLIMSOLL_TEST_CASE("select_planner: bad input is named", P, PLIMSOLL_PREPARED_PO
   };
   CHECK(message([](history_case&) {}) == "no error");
   CHECK(message([](history_case& c) { c.loads[4] = -3; }) ==
-        "select_planner: candidates: expected one that can plan these loads, got flow_placement: "
-        "loads: expected values from 0 to below 2^47, got -3 in layer 0, expert 1, step 1");
+        "select_planner: loads: expected values from 0 to below 2^47, got -3 in layer 0, expert 1, "
+        "step 1");
+  // A sum over the steps that is a load does not hide one that is none, nor the reverse.
+  CHECK(message([](history_case& c) {
+          c.steps = 3;
+          c.loads = {5, 2, 1, 0, -1, 0, 4, 3, 1};
+        }) ==
+        "select_planner: loads: expected values from 0 to below 2^47, got -1 in layer 0, expert 1, "
+        "step 1");
+  CHECK(message([](history_case& c) {
+          c.loads = {1, 1, std::int64_t{1} << 46, 0, 0, std::int64_t{1} << 46};
+        }) ==
+        "select_planner: loads: expected a total below 2^47 per layer, got 140737488355330 in "
+        "layer 0");
   CHECK(message([](history_case& c) { c.slots = 2; }) ==
         "select_planner: slots: expected 3 to 65535 slots (at least one per expert), got 2");
   CHECK(message([](history_case& c) { c.where.ranks = 0; }) ==
@@ -456,7 +468,7 @@ PLIMSOLL_TEST_CASE("select_planner: bad input is named", P, PLIMSOLL_PREPARED_PO
           c.where.rank_offsets = {0, 4};
         }) == "select_planner: options.rank_offsets: expected 3 offsets (ranks + 1), got 2");
   CHECK(message([](history_case& c) { c.candidates = {static_cast<planner>(6)}; }) ==
-        "select_planner: options.candidates: expected 0 to 5 as a planner, got 6");
+        "select_planner: options.candidates: expected 0 to 5 (an enumerator), got 6");
   CHECK(message([](history_case& c) {
           c.exponents = {0.9, 1.5};
         }) ==

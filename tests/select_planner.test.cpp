@@ -2,6 +2,7 @@
 // Tests of select_planner under the host's policies; types of loads, and its body in every team.
 #include "select_planner.cases.hpp"
 
+#include "support/report_values.hpp"
 #include "support/run_body.hpp"
 
 namespace plimsoll_test {
@@ -9,11 +10,15 @@ namespace plimsoll_test {
 TEST_CASE("select_planner: the same bits in every team") {
   for (std::uint64_t const seed : {0u, 3u, 5u, 6u}) {
     history_case const c = random_history(seed);
-    longs loaded(static_cast<std::size_t>(c.layers), -7);
+    longs loads = c.loads;
+    loads[seed] = seed == 3 ? -1 : loads[seed];
+    loads[seed] = seed == 5 ? std::int64_t{1} << 47 : loads[seed];
+    std::vector<std::uint8_t> loaded(static_cast<std::size_t>(c.steps * c.layers), 7);
+    std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(c.layers));
     using view = plimsoll::tensor_ref<std::int64_t const>;
-    plimsoll::detail::loaded_steps_body<view> const body{
-        view(c.loads.data(), c.steps, c.layers, c.experts), loaded.data()};
-    check_all_teams(body, c.layers, loaded);
+    plimsoll::detail::history_check_body<view> const body{
+        view(loads.data(), c.steps, c.layers, c.experts), loaded.data(), reports.data()};
+    check_all_teams(body, c.layers, loaded, [&] { return report_values(reports); });
   }
 }
 

@@ -215,14 +215,14 @@ inline std::vector<refused_drop> refusals() {
     all.push_back({make_drop_case(1, 6, 8, 2, 2), std::move(message)});
     return all.back().c;
   };
-  next("token_drop: options.k: expected 1 to 8 experts, got 0").options.route.k = 0;
-  next("token_drop: options.k: expected 1 to 8 experts, got 9").options.route.k = 9;
+  next("token_drop: options.route.k: expected 1 to 8 experts, got 0").options.route.k = 0;
+  next("token_drop: options.route.k: expected 1 to 8 experts, got 9").options.route.k = 9;
   next("token_drop: scores: expected 1 to 65535 experts, got 0").options.limit.experts = 0;
-  next("token_drop: options.groups: expected a divisor of 8 experts, got 3").options.route.groups =
-      3;
-  next("token_drop: options.normalize: expected none or to_one, got to_sum")
+  next("token_drop: options.route.groups: expected a divisor of 8 experts, got 3")
+      .options.route.groups = 3;
+  next("token_drop: options.route.normalize: expected none or to_one, got to_sum")
       .options.route.normalize = plimsoll::normalization::to_sum;
-  next("token_drop: options.scale: expected a number from 2^-64 to 2^64, got 0")
+  next("token_drop: options.route.scale: expected a number from 2^-64 to 2^64, got 0")
       .options.route.scale = 0;
   next("token_drop: options.route.local_experts: expected -1 or an expert, got 8 for home 1")
       .local[5] = 8;
@@ -254,7 +254,7 @@ PLIMSOLL_TEST_CASE("token_drop: refuses invalid input", P, PLIMSOLL_PREPARED_POL
   array_in<float, P> const bias(7);
   biased.route.bias = bias.view1();
   CHECK(refusal_of([&] { plimsoll::token_drop drop(policy, biased); }) ==
-        "token_drop: options.bias: expected 8 experts, got 7");
+        "token_drop: options.route.bias: expected 8 experts, got 7");
   array_in<std::int32_t, P> const numbers(40);
   token_drop_options placed = in.options();
   placed.route.homes = {numbers.data(), 6};

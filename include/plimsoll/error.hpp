@@ -218,6 +218,14 @@ inline void expect_number(std::string_view function, argument_name const& argume
   }
 }
 
+/// Throws unless `got` is an enumerator of its type, the last of which is `last`.
+template <class Enumeration>
+void expect_enumerator(std::string_view function, argument_name const& argument, Enumeration last,
+                       Enumeration got) {
+  expect_between(function, argument, 0, static_cast<long long>(last), static_cast<long long>(got),
+                 "(an enumerator)");
+}
+
 /// Throws unless `got` equals `expected`; `what` names the quantity, such as "layers".
 inline void expect_extent(std::string_view function, argument_name const& argument,
                           long long expected, long long got, std::string_view what) {

@@ -70,7 +70,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   of a layer below 2^47 in every step
 /// @param options ranks with their slots, the split in use, and the bound on partners
 /// @param[out] physical_to_logical `[layers, slots]` int32 or int64: expert in each slot, -1 in
-///   empty slots; at most 65535 slots
+///   empty slots; at most 65535 slots. May be the array of `options.in_use`
 /// @param[out] replica_count `[layers, experts]` int32 or int64
 /// @return per layer: the steps without load, and the slots of live ranks that stay empty
 /// @throws invalid_input for shapes and options; for values, naming layer, step and expert or rank;
@@ -82,7 +82,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @workspace for each problem in flight 92 bytes per expert and 100 per rank, with the optimal
 ///   split or a bound on partners one bit per pair of ranks, with a bonus 28 bytes per slot and 8
 ///   per expert, with a `load_exponent` below 1 another 8 per expert; 64 bytes per layer; 4 for
-///   each int64 element; with `in_use` that of `align`
+///   each int64 element; with `in_use` 4 bytes per slot and that of `align`
 /// @stream synchronizes once; with `in_use` also as `align`
 /// @determinism the same bits under every policy; ties go to the lowest expert and rank
 template <execution_policy P, class Loads, class Placement, class Counts>

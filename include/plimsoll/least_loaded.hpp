@@ -325,8 +325,7 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
               least_loaded_options const& options) {
   detail::checked_call call("validate", {{"experts", options.experts}});
   auto const context = detail::resolve(policy);
-  detail::expect_between(call, "options.experts", 1, expert_limit, options.experts, "experts");
-  detail::expect_rank_set(call, options.on);
+  detail::expect_least_loaded_options(call, options);
   auto const tokens = PLIMSOLL_COUNTS(call, "validate", loads, "[experts]");
   call.expect("plan.offsets", plan.offsets, "[experts + 1]");
   call.expect("plan.transfer_offsets", plan.transfer_offsets, "[experts + 1]");

@@ -53,7 +53,7 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
       PLIMSOLL_OUTPUT(routing_counters, unchecked, "count_tokens", counters, "[1]");
   auto const counting = detail::counting_of(detail::as_tensor(ids),
                                             detail::as_tensor(detail::as_matrix(row)), counted);
-  detail::expect_countable(call, counting);
+  detail::expect_countable(call, options, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
 
@@ -68,7 +68,7 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
   auto const counted =
       PLIMSOLL_OUTPUT(routing_counters, unchecked, "count_tokens", counters, "[layers]");
   auto const counting = detail::counting_of(ids, detail::as_tensor(rows, 1), counted);
-  detail::expect_countable(call, counting);
+  detail::expect_countable(call, options, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
 
@@ -105,7 +105,7 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
   detail::expect_sources<detail::context_of<P>>(call, offsets, ids.extent(0));
   auto const counting =
       detail::counting_of(detail::as_tensor(ids), detail::as_tensor(rows), counted, offsets);
-  detail::expect_countable(call, counting);
+  detail::expect_countable(call, options, counting);
   detail::enqueue_count_tokens(detail::resolve(policy), options, counting);
 }
 

@@ -79,7 +79,7 @@ std::vector<slot_changes> count_changes(P const& policy, placement_ref const& fr
                                         placement_ref const& to,
                                         alignment_options const& options = {}) {
   constexpr char const* name = "count_changes";
-  detail::migration_pair const pair = detail::expect_migration(name, from, to, options.on);
+  detail::migration_pair const pair = detail::expect_alignment(name, from, to, options);
   return detail::run_count_changes(name, detail::resolve(policy), pair);
 }
 
@@ -134,7 +134,7 @@ std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
 template <execution_policy P, class Placement>
 alignment_report align(P const& policy, placement_ref const& from, placement_ref const& to,
                        alignment_options const& options, Placement&& physical_to_logical) {
-  detail::migration_pair const pair = detail::expect_migration("align", from, to, options.on);
+  detail::migration_pair const pair = detail::expect_alignment("align", from, to, options);
   detail::checked_call call("align", {{"layers", pair.layers()}, {"slots", pair.slots()}});
   auto const map = PLIMSOLL_OUTPUT_IDS(call, "align", physical_to_logical, "[layers, slots]");
   auto const context = detail::resolve(policy);
@@ -151,7 +151,7 @@ alignment_report align(P const& policy, placement_ref const& from, placement_ref
 template <execution_policy P>
 aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref const& to,
                       alignment_options const& options = {}) {
-  detail::migration_pair const pair = detail::expect_migration("align", from, to, options.on);
+  detail::migration_pair const pair = detail::expect_alignment("align", from, to, options);
   detail::expect_elements("align", "to.replica_count", to.replica_count);
   aligned_plan<P> result{detail::allocate_placement(policy, pair.layers(), pair.experts(),
                                                     pair.slots(), to.ranks, to.rank_offsets),
@@ -207,7 +207,7 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
 /// @param where ranks and constraints, as for `refine`; with 0 ranks, those of `from`. The rank
 ///   offsets are those of `from`
 /// @param options the budget, the split, and whether plans are validated
-/// @param[out] physical_to_logical `[layers, slots]` int32 or int64
+/// @param[out] physical_to_logical `[layers, slots]` int32 or int64; may be the array of `from`
 /// @param[out] replica_count `[layers, experts]` int32 or int64: slots of live ranks
 /// @return per layer: certificate of the mean imbalance, that of `from`, gains, and what changes
 /// @throws invalid_input for shapes and options; for values, naming layer and slot, rank, or step

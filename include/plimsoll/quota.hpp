@@ -141,6 +141,7 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
               Counters&& counters) {
   detail::checked_call call("dispatch");
   detail::expect_between(call, "options.experts", 1, expert_limit, options.experts, "experts");
+  detail::expect_enumerator(call, "options.method", dispatch_method::sampled, options.method);
   auto const ids = PLIMSOLL_IDS(call, "dispatch", topk_ids, "[tokens, k]");
   detail::expect_between(call, "topk_ids", 1, 0x7fffffff, ids.extent(1), "ids per token");
   detail::expect_between(call, "topk_ids", 0, 0x7fffffff / ids.extent(1), ids.extent(0),

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # entries.sh ROOT: every public header with functions is in the lists that script/new writes: plimsoll.hpp, a
 # page, links to it, the changelog, tests for host and device, mutations, and a sample, tests/samples/<header>.hpp,
-# that makes every call which the header names in its messages.
+# that makes every call which the header names in its messages and varies every enumeration of its options.
 set -euo pipefail
 export LC_ALL=C
 cd "$1"
 without_calls='plimsoll|version|config|error|types|.*_types'
 without_sample='views|execution' # what every sample uses
 without_mutations='views|execution|array|memory|random' # tests/mutations/core.txt has them
+enumerations=$(grep -rhoE '^enum class [a-z_]+' include/plimsoll --include='*types.hpp' | cut -d' ' -f3 | paste -sd'|')
 bad=0
 complain() {
   echo "$1"
@@ -43,6 +44,16 @@ for header in include/plimsoll/*.hpp include/plimsoll/systems/*.hpp; do
     awk '/^class [a-z_]+/ { class = $2 } /^ private:/ { class = "" } /^ public:/ { class = class ? class : last }
       class && /^  void [a-z_]+\(/ && !/\) const/ { split($2, part, "("); print class "::" part[1] }' "$header"
   } | sort -u)
+done
+# Enumerations of options are checked by the samples: .split = run.option("options.split", ...).
+for header in include/plimsoll/*.hpp include/plimsoll/systems/*.hpp; do
+  name=$(basename "$header" .hpp)
+  sample=tests/samples/${name%_types}.hpp
+  while read -r member; do
+    grep -qE "run\.option\( *\"[a-z_.]+\.$member\"" <(tr -d '\n' <"$sample") ||
+      complain "$sample does not vary $member of $header by run.option"
+  done < <(awk -v type="^  (std::vector<)?($enumerations)>? [a-z_]+ = " '
+    /^struct [a-z_]+_options/ { inside = 1 } /^}/ { inside = 0 } inside && $0 ~ type { print $2 }' "$header")
 done
 for sample in tests/samples/*.hpp; do
   name=$(basename "$sample" .hpp)

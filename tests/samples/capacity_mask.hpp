@@ -21,8 +21,15 @@ void sample_capacity_mask(Run& run) {
   auto const offsets = run.array(ints{9, 9, 9}, 3);
   auto const report = run.array(std::vector<plimsoll::capacity_report>(1), 1);
   auto mask = run.prepare("capacity_mask", [&] {
-    return plimsoll::capacity_mask(run.policy,
-                                   {.experts = 2, .top_k = 1, .candidates = 1, .max_tokens = 2});
+    return plimsoll::capacity_mask(
+        run.policy, {.experts = 2,
+                     .top_k = 1,
+                     .candidates = 1,
+                     .max_tokens = 2,
+                     .round = run.option("options.round", plimsoll::rounding_mode::up),
+                     .drop_by = run.option("options.drop_by", plimsoll::drop_policy::score),
+                     .normalize = run.option("options.normalize", plimsoll::normalization::none),
+                     .pad = run.option("options.pad", plimsoll::padding_mode::none)});
   });
   run.work("capacity_mask::apply", [&] {
     mask.apply(run.ids("topk_ids", ids), run.in("topk_scores", scores),

@@ -14,17 +14,20 @@ void sample_flow_placement(Run& run) {
   auto const map = run.array(ints{9, 9, 9, 9}, 1, 4);
   auto const copies = run.array(ints{9, 9}, 1, 2);
   run.call("flow_placement", [&] {
-    plimsoll::flow_placement(
-        run.policy, run.in("loads", loads),
-        {.on = run.ranks("options.on", 2), .rank_offsets = run("options.rank_offsets", offsets)},
-        run("physical_to_logical", map), run("replica_count", copies));
+    plimsoll::flow_placement(run.policy, run.in("loads", loads),
+                             {.on = run.ranks("options.on", 2),
+                              .rank_offsets = run("options.rank_offsets", offsets),
+                              .split = run.option("options.split", plimsoll::split_rule::optimal)},
+                             run("physical_to_logical", map), run("replica_count", copies));
   });
   run.expect(copies, {2, 2});
   auto const used = run.array(ints{0, 1, 0, 1}, 1, 4);
   auto const owned = run.call("flow_placement", [&] {
     return plimsoll::flow_placement(
         run.policy, run.in("loads", loads), 4,
-        {.on = {.ranks = 2}, .in_use = run.ids("options.in_use", used)});
+        {.on = {.ranks = 2},
+         .split = run.option("options.split", plimsoll::split_rule::optimal),
+         .in_use = run.ids("options.in_use", used)});
   });
   run.expect(owned.replica_count.view(), {2, 2});
   small_placement placement(run);

@@ -22,21 +22,31 @@ void sample_gem(Run& run) {
                                     .latency = run("curves.latency", microseconds)};
   };
   run.call("gem", [&] {
-    return plimsoll::gem(run.policy, run.in("loads", loads), curves(),
-                         {.on = run.ranks("options.on", 2, rules),
-                          .rank_offsets = run("options.rank_offsets", offsets)},
-                         run("physical_to_logical", map), run("replica_count", copies));
+    return plimsoll::gem(
+        run.policy, run.in("loads", loads), curves(),
+        {.on = run.ranks("options.on", 2, rules),
+         .rank_offsets = run("options.rank_offsets", offsets),
+         .objective = run.option("options.objective", plimsoll::latency_objective::total),
+         .spare_slots = run.option("options.spare_slots", plimsoll::spare_slot_use::stay_free)},
+        run("physical_to_logical", map), run("replica_count", copies));
   });
   run.expect(copies, {1, 1});
   auto const owned = run.call("gem", [&] {
-    return plimsoll::gem(run.policy, run.in("loads", loads), curves(), 4, {.on = {.ranks = 2}});
+    return plimsoll::gem(
+        run.policy, run.in("loads", loads), curves(), 4,
+        {.on = {.ranks = 2},
+         .objective = run.option("options.objective", plimsoll::latency_objective::total),
+         .spare_slots = run.option("options.spare_slots", plimsoll::spare_slot_use::stay_free)});
   });
   run.expect(owned.replica_count.view(), {1, 1});
   auto const latencies = run.array(reals{9}, 1, 1);
   run.call("trace_length_latencies", [&] {
-    plimsoll::trace_length_latencies(run.policy, run.in("loads", loads), curves(), 4, 1, {1},
-                                     {.on = run.ranks("options.on", 2, rules)},
-                                     run("latencies", latencies));
+    plimsoll::trace_length_latencies(
+        run.policy, run.in("loads", loads), curves(), 4, 1, {1},
+        {.on = run.ranks("options.on", 2, rules),
+         .objective = run.option("options.objective", plimsoll::latency_objective::total),
+         .spare_slots = run.option("options.spare_slots", plimsoll::spare_slot_use::stay_free)},
+        run("latencies", latencies));
   });
   run.expect(latencies, {5});
 }

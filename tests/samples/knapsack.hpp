@@ -20,6 +20,8 @@ void sample_knapsack(Run& run) {
   run.call("knapsack", [&] {
     return plimsoll::knapsack(run.policy, run.in("weights", weights), run.in("values", values),
                               {.capacity = 2,
+                               .fill = run.option("options.fill", plimsoll::knapsack_fill::at_most),
+                               .choice = run.option("options.choice", plimsoll::class_choice::one),
                                .capacities = run("options.capacities", capacities),
                                .option_count = run("options.option_count", options)},
                               run("choices", choices));
@@ -30,7 +32,11 @@ void sample_knapsack(Run& run) {
   run.call("knapsack_curve", [&] {
     return plimsoll::knapsack_curve(
         run.policy, run.in("weights", weights), run.in("values", values),
-        {.capacity = 2, .capacities = run("options.capacities", capacities)}, run("best", best));
+        {.capacity = 2,
+         .fill = run.option("options.fill", plimsoll::knapsack_fill::at_most),
+         .choice = run.option("options.choice", plimsoll::class_choice::one),
+         .capacities = run("options.capacities", capacities)},
+        run("best", best));
   });
   double const none = -std::numeric_limits<double>::infinity();
   run.expect(best, {none, none, 5});

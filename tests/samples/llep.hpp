@@ -17,11 +17,19 @@ void sample_llep(Run& run) {
   auto const groups = run.array(std::vector<plimsoll::spill_segment>(2), 2);
   auto const counted = run.array(std::vector<plimsoll::spill_counters>(1), 1);
   auto step = run.prepare("llep", [&] {
-    return plimsoll::llep(run.policy, {.rank = 0,
-                                       .assignment = {.on = run.ranks("options.assignment.on", 2),
-                                                      .experts = 2,
-                                                      .min_chunk = 1,
-                                                      .max_token_copies = 4}});
+    return plimsoll::llep(
+        run.policy,
+        {.rank = 0,
+         .assignment = {
+             .on = run.ranks("options.assignment.on", 2),
+             .experts = 2,
+             .round = run.option("options.assignment.round", plimsoll::rounding_mode::up),
+             .min_chunk = 1,
+             .trigger =
+                 run.option("options.assignment.trigger", plimsoll::spill_trigger::rank_imbalance),
+             .small_excess = run.option("options.assignment.small_excess",
+                                        plimsoll::small_excess_policy::helper),
+             .max_token_copies = 4}});
   });
   auto const home_rank = run.array(ints{0, 1}, 2);
   run.work("llep::update", [&] {

@@ -19,22 +19,25 @@ void sample_load_tensor(Run& run) {
   auto const rows = run.array(ints{9, 9}, 1, 2);
   auto const counted = run.array(std::vector<plimsoll::routing_counters>(1), 1);
   run.of_step("count_tokens", [&] {
-    plimsoll::count_tokens(run.policy, run.ids("topk_ids", ids), {}, run("counts", counts),
-                           run("counters", counted));
+    plimsoll::count_tokens(run.policy, run.ids("topk_ids", ids),
+                           {.mode = run.option("options.mode", plimsoll::count_mode::overwrite)},
+                           run("counts", counts), run("counters", counted));
   });
   run.expect(counts, {1, 2});
   run.of_step("count_tokens", [&] {
-    plimsoll::count_tokens(run.policy, run.ids("topk_ids", layers), {}, run("counts", rows),
-                           run("counters", counted));
+    plimsoll::count_tokens(run.policy, run.ids("topk_ids", layers),
+                           {.mode = run.option("options.mode", plimsoll::count_mode::overwrite)},
+                           run("counts", rows), run("counters", counted));
   });
   run.expect(rows, {1, 2});
 
   auto const begins = run.array(ints{0, 1, 3}, 3);
   auto const of_sources = run.array(ints{9, 9, 9, 9}, 2, 2);
   run.of_step("count_tokens_by_source", [&] {
-    plimsoll::count_tokens_by_source(run.policy, run.ids("topk_ids", ids),
-                                     run("source_offsets", begins), {}, run("counts", of_sources),
-                                     run("counters", counted));
+    plimsoll::count_tokens_by_source(
+        run.policy, run.ids("topk_ids", ids), run("source_offsets", begins),
+        {.mode = run.option("options.mode", plimsoll::count_mode::overwrite)},
+        run("counts", of_sources), run("counters", counted));
   });
   run.expect(of_sources, {1, 0, 0, 2});
 

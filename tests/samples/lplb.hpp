@@ -16,8 +16,12 @@ void sample_lplb(Run& run) {
   auto const slots = run.array(ints{9, 9}, 2, 1);
   auto const counted = run.array(std::vector<plimsoll::dispatch_counters>(1), 1);
   auto planner = run.prepare("lplb", [&] {
-    return plimsoll::lplb(run.policy, placement("placement", placement_parts::map_and_offsets),
-                          {.max_token_copies = 8});
+    return plimsoll::lplb(
+        run.policy, placement("placement", placement_parts::map_and_offsets),
+        {.lp = {.objective =
+                    run.option("options.lp.objective", plimsoll::split_objective::min_peak)},
+         .max_token_copies = 8,
+         .method = run.option("options.method", plimsoll::dispatch_method::in_order)});
   });
   run.work("lplb::update", [&] {
     planner.update(0, placement("placement", placement_parts::map_and_offsets),

@@ -18,8 +18,10 @@ void sample_metrics(Run& run) {
   auto const owned =
       run.call("measure", [&] { return plimsoll::measure(run.policy, run.in("loads", loads)); });
   run.expect(owned.to_host()[0].peak, 3.0);
-  auto const summary =
-      run.call("summarize", [&] { return plimsoll::summarize(run.policy, run.in("rows", stats)); });
+  auto const summary = run.call("summarize", [&] {
+    return plimsoll::summarize(run.policy, run.in("rows", stats),
+                               run.option("empty", plimsoll::empty_step_policy::count));
+  });
   run.expect(summary.worst_row, 0);
 
   auto const steps = run.array(reals{1, 3, 2, 6}, 2, 1, 2);

@@ -16,8 +16,10 @@ void sample_minmax_lp(Run& run) {
   auto const split = run.array(reals{9, 9, 9, 9}, 1, 4);
   auto const bottleneck = run.array(std::vector<std::uint8_t>{9, 9}, 1, 2);
   auto solver = run.prepare("minmax_lp", [&] {
-    return plimsoll::minmax_lp(run.policy, placement("placement", placement_parts::map_and_offsets),
-                               {.on = run.ranks("options.on", 2, {.of_placement = true})});
+    return plimsoll::minmax_lp(
+        run.policy, placement("placement", placement_parts::map_and_offsets),
+        {.on = run.ranks("options.on", 2, {.of_placement = true}),
+         .objective = run.option("options.objective", plimsoll::split_objective::min_peak)});
   });
   run.work("minmax_lp::update", [&] {
     solver.update(0, placement("placement", placement_parts::map_and_offsets),

@@ -79,7 +79,9 @@ void sample_placement_maps(Run& run) {
   run.expect(map, {0, 1, 0, 1});
   run.call("validate", [&] {
     plimsoll::validate(run.policy, placement(),
-                       {.on = run.ranks("options.on", 2, {.of_placement = true})});
+                       {.on = run.ranks("options.on", 2, {.of_placement = true}),
+                        .replica_anti_affinity = run.option("options.replica_anti_affinity",
+                                                            plimsoll::anti_affinity::none)});
   });
   run.call("validate", [&] {
     plimsoll::validate(run.policy, placement("placement", placement_parts::map), replicas());

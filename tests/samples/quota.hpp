@@ -35,9 +35,11 @@ void sample_quota(Run& run) {
   auto const slots = run.array(ints{9, 9}, 2, 1);
   auto const counted = run.array(std::vector<plimsoll::dispatch_counters>(1), 1);
   run.of_step("dispatch", [&] {
-    plimsoll::dispatch(run.policy, run.ids("topk_ids", ids), run.ids("physical_to_logical", map),
-                       run("quotas", row), {.experts = 2}, run("slots", slots),
-                       run("counters", counted));
+    plimsoll::dispatch(
+        run.policy, run.ids("topk_ids", ids), run.ids("physical_to_logical", map),
+        run("quotas", row),
+        {.experts = 2, .method = run.option("options.method", plimsoll::dispatch_method::in_order)},
+        run("slots", slots), run("counters", counted));
   });
   run.expect(counted.values()[0].routed, 2);
 }

@@ -14,9 +14,12 @@ void sample_replan_gate(Run& run) {
   small_placement placement(run);
   auto const loads = run.array(reals{3, 5, 3, 5}, 2, 1, 2);
   auto const options = [&] {
-    return plimsoll::replan_options<>{.on = run.ranks("options.on", 2, {.of_placement = true}),
-                                      .cost = {.per_token = 1},
-                                      .horizon = 1};
+    return plimsoll::replan_options<>{
+        .on = run.ranks("options.on", 2, {.of_placement = true}),
+        .split = run.option("options.split", plimsoll::split_rule::optimal),
+        .cost = {.per_token = 1},
+        .horizon = 1,
+        .rounds = run.option("options.rounds", plimsoll::round_rule::one_peer)};
   };
   auto const decision = run.call("replan_gate", [&] {
     return plimsoll::replan_gate(run.policy, run.in("loads", loads), placement("in_use"),

@@ -14,7 +14,8 @@ void sample_replay(Run& run) {
   auto const balancedness = run.array(reals{9}, 1, 1);
   run.call("replay", [&] {
     plimsoll::replay(run.policy, run.in("loads", loads), placement(),
-                     {.on = run.ranks("options.on", 2, {true, "balancedness counts tokens"})},
+                     {.on = run.ranks("options.on", 2, {true, "balancedness counts tokens"}),
+                      .split = run.option("options.split", plimsoll::split_rule::even)},
                      run("balancedness", balancedness));
   });
   run.expect(balancedness, {1});

@@ -15,12 +15,22 @@ void sample_replication(Run& run) {
   run.call("replicate", [&] {
     return plimsoll::replicate(
         run.policy, run.in("loads", loads), 4,
-        {.where = {.on = run.ranks("options.where.on", 2, {.may_be_none = true})}},
+        {.where = {.on = run.ranks("options.where.on", 2, {.may_be_none = true}),
+                   .replica_anti_affinity = run.option("options.where.replica_anti_affinity",
+                                                       plimsoll::anti_affinity::none),
+                   .anti_affinity_strength = run.option("options.where.anti_affinity_strength",
+                                                        plimsoll::strictness::preferred)}},
         run("replica_count", copies));
   });
   run.expect(copies, {2, 2});
-  auto const owned = run.call(
-      "replicate", [&] { return plimsoll::replicate(run.policy, run.in("loads", loads), 4, {}); });
+  auto const owned = run.call("replicate", [&] {
+    return plimsoll::replicate(
+        run.policy, run.in("loads", loads), 4,
+        {.where = {.replica_anti_affinity = run.option("options.where.replica_anti_affinity",
+                                                       plimsoll::anti_affinity::none),
+                   .anti_affinity_strength = run.option("options.where.anti_affinity_strength",
+                                                        plimsoll::strictness::preferred)}});
+  });
   run.expect(owned.replica_count.view(), {2, 2});
 }
 PLIMSOLL_SAMPLE(replication);

@@ -15,7 +15,9 @@ void sample_select_planner(Run& run) {
     return plimsoll::select_planner(
         run.policy, run.in("loads", loads), 4,
         {.on = run.ranks("options.on", 2, {false, "balancedness counts tokens"}),
-         .rank_offsets = run("options.rank_offsets", offsets)});
+         .rank_offsets = run("options.rank_offsets", offsets),
+         .split = run.option("options.split", plimsoll::split_rule::optimal),
+         .candidates = {run.option("options.candidates", plimsoll::planner::flow_optimal)}});
   });
   run.expect(selected.replica_count.view(), {2, 2});
 }

@@ -14,7 +14,8 @@ void sample_slot_assignment(Run& run) {
   run.call("slot_assignment", [&] {
     plimsoll::slot_assignment(
         run.policy, run("layer_slots", slots),
-        {.on = run.ranks("options.on", 2, {false, "slots are divided by number"})},
+        {.on = run.ranks("options.on", 2, {false, "slots are divided by number"}),
+         .remainder = run.option("options.remainder", plimsoll::remainder_spread::interleaved)},
         run("rank_offsets", offsets));
   });
   run.expect(offsets, {0, 2, 4});

@@ -17,16 +17,20 @@ void sample_swap_search(Run& run) {
   auto const copies = run.array(ints{1, 1}, 1, 2);
   rank_rules const rules{false, "the cost of a rank includes its speed"};
   run.call("swap_search", [&] {
-    return plimsoll::swap_search(run.policy, run.in("loads", loads), plimsoll::token_cost{},
-                                 {.on = run.ranks("options.on", 2, rules),
-                                  .rank_offsets = run("options.rank_offsets", offsets),
-                                  .replica_count = run("options.replica_count", copies)},
-                                 run("physical_to_logical", map), run("restart_scores", scores));
+    return plimsoll::swap_search(
+        run.policy, run.in("loads", loads), plimsoll::token_cost{},
+        {.on = run.ranks("options.on", 2, rules),
+         .rank_offsets = run("options.rank_offsets", offsets),
+         .replica_count = run("options.replica_count", copies),
+         .objective = run.option("options.objective", plimsoll::latency_objective::total)},
+        run("physical_to_logical", map), run("restart_scores", scores));
   });
   run.expect(scores.values()[0], 5.0);
   auto const owned = run.call("swap_search", [&] {
-    return plimsoll::swap_search(run.policy, run.in("loads", loads), plimsoll::token_cost{}, 4,
-                                 {.on = {.ranks = 2}});
+    return plimsoll::swap_search(
+        run.policy, run.in("loads", loads), plimsoll::token_cost{}, 4,
+        {.on = {.ranks = 2},
+         .objective = run.option("options.objective", plimsoll::latency_objective::total)});
   });
   run.expect(owned.certificates[0].value, 5.0);
 }

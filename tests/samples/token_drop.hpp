@@ -16,8 +16,20 @@ void sample_token_drop(Run& run) {
   auto const counts = run.array(ints{9, 9}, 2);
   auto const report = run.array(std::vector<plimsoll::capacity_report>(1), 1);
   auto drop = run.prepare("token_drop", [&] {
-    return plimsoll::token_drop(run.policy,
-                                {.route = {.k = 1}, .limit = {.experts = 2, .max_tokens = 2}});
+    return plimsoll::token_drop(
+        run.policy,
+        {.function = run.option("options.function", plimsoll::score_function::softmax),
+         .route = {.k = 1,
+                   .function = run.option("options.route.function", plimsoll::score_function::none),
+                   .normalize =
+                       run.option("options.route.normalize", plimsoll::normalization::none)},
+         .limit = {
+             .experts = 2,
+             .max_tokens = 2,
+             .round = run.option("options.limit.round", plimsoll::rounding_mode::up),
+             .drop_by = run.option("options.limit.drop_by", plimsoll::drop_policy::score),
+             .normalize = run.option("options.limit.normalize", plimsoll::normalization::none),
+             .pad = run.option("options.limit.pad", plimsoll::padding_mode::none)}});
   });
   run.work("token_drop::apply", [&] {
     drop.apply(run.in("logits", logits), {.homes = run("batch.homes", homes)},

@@ -16,8 +16,11 @@ void sample_top_k(Run& run) {
   auto const weights = run.array(std::vector<float>{9}, 1, 1);
   run.of_step("top_k", [&] {
     plimsoll::top_k(run.policy, run.in("scores", scores),
-                    {.k = 1, .bias = run("options.bias", bias)}, run("topk_ids", ids),
-                    run("topk_weights", weights));
+                    {.k = 1,
+                     .function = run.option("options.function", plimsoll::score_function::none),
+                     .bias = run("options.bias", bias),
+                     .normalize = run.option("options.normalize", plimsoll::normalization::none)},
+                    run("topk_ids", ids), run("topk_weights", weights));
   });
   run.expect(ids, {1});
 }

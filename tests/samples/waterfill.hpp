@@ -17,7 +17,10 @@ void sample_waterfill(Run& run) {
         run.policy, placement("placement", placement_parts::offsets),
         {.line = {.on = run.ranks("options.line.on", 2, {.of_placement = true}),
                   .top_k = 1,
-                  .max_tokens = 4}});
+                  .max_tokens = 4,
+                  .method = run.option("options.line.method", plimsoll::fill_method::surplus),
+                  .candidates =
+                      run.option("options.line.candidates", plimsoll::candidate_ranks::visited)}});
   });
   auto const offsets = run.array(ints{0, 2, 4}, 3);
   run.work("waterfill::update", [&] {

@@ -18,7 +18,13 @@ void sample_waterline(Run& run) {
   auto const out_ranks = run.array(ints{9, 9}, 2);
   auto line = run.prepare("waterline", [&] {
     return plimsoll::waterline(
-        run.policy, {.on = run.ranks("options.on", 2), .slots = 4, .top_k = 1, .max_tokens = 4});
+        run.policy,
+        {.on = run.ranks("options.on", 2),
+         .slots = 4,
+         .top_k = 1,
+         .max_tokens = 4,
+         .method = run.option("options.method", plimsoll::fill_method::surplus),
+         .candidates = run.option("options.candidates", plimsoll::candidate_ranks::visited)});
   });
   auto const offsets = run.array(ints{0, 2, 4}, 3);
   run.work("waterline::update", [&] {

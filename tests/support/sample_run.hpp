@@ -129,6 +129,10 @@ struct plain_calls {
   plimsoll::rank_set changed(char const*, plimsoll::rank_set const& on, rank_rules const&) {
     return on;
   }
+  template <class Enumeration>
+  Enumeration changed(char const*, Enumeration value) {
+    return value;
+  }
   template <class Got, class Expected>
   void compare(Got const&, Expected const&) {}
   void require(bool, char const*) {}
@@ -174,6 +178,12 @@ class sample_run {
   /// Returns the ranks of a call's options, named as in messages: "options.on".
   plimsoll::rank_set ranks(char const* name, index_t count, rank_rules const& rules = {}) {
     return checks_.changed(name, plimsoll::rank_set{.ranks = count}, rules);
+  }
+
+  /// Returns an enumerator of a call's options, named as in messages: "options.split".
+  template <class Enumeration>
+  Enumeration option(char const* name, Enumeration value) {
+    return checks_.changed(name, value);
   }
 
   template <class Call>

@@ -55,8 +55,7 @@ std::vector<certificate> gem(P const& policy, Loads const& loads, latency_curves
   auto const counts = PLIMSOLL_OUTPUT_IDS(call, "gem", replica_count, "[layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
-  detail::expect_searchable(call, load.extent(0), layers, experts, placement.extent(1),
-                            detail::search_options_of(options, {}));
+  detail::expect_gem(call, load.extent(0), layers, experts, placement.extent(1), options);
 
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(
@@ -78,8 +77,7 @@ placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curv
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   detail::expect_slots(call, experts, slots);
-  detail::expect_searchable(call, load.extent(0), layers, experts, slots,
-                            detail::search_options_of(options, {}));
+  detail::expect_gem(call, load.extent(0), layers, experts, slots, options);
   auto result = detail::allocate_placement(policy, layers, experts, slots, options.on.ranks,
                                            options.rank_offsets);
   result.certificates =
@@ -120,8 +118,7 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
   index_t const experts = load.extent(2);
   detail::expect_trace_lengths(call, load.extent(0), planned_until, lengths);
   detail::expect_slots(call, experts, slots);
-  detail::expect_searchable(call, planned_until, layers, experts, slots,
-                            detail::search_options_of(options, {}));
+  detail::expect_gem(call, planned_until, layers, experts, slots, options);
 
   auto const context = detail::resolve(policy);
   detail::latency_pieces<std::remove_const_t<decltype(context)>> const pieces(

@@ -72,6 +72,7 @@ class lplb {
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
       : options_(options),
         pipeline_(detail::resolve(policy), placement, options.lp, options.max_token_copies) {
+    detail::expect_enumerator("lplb", "options.method", dispatch_method::sampled, options.method);
     detail::synchronize(pipeline_.context);
   }
 

@@ -157,7 +157,7 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   std::vector<made_plan> plans[] = {std::vector<made_plan>(all.size()),
                                     std::vector<made_plan>(all.size())};  // of each half
   detail::judge_halves(
-      context, load,
+      detail::loaded_steps(call, context, load), load,
       [&](std::size_t i, index_t half, auto const& seen) { plans[half][i] = sound_plan(i, seen); },
       [&](std::size_t i, index_t half, auto const& block, detail::loaded_layers const& loaded) {
         array<double, P, 2> balancedness(policy, 1, layers);

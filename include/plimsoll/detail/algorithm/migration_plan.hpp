@@ -156,11 +156,12 @@ struct migration_map_body {
     compared_plan const of = plans[plan];
     index_t const slots = map.extent(1);
     index_t const experts = counts.extent(1);
-    bool const is_complete = of.row >= 0;
-    auto const given = is_complete ? row_of(complete, of.row) : row_of(base, of.layer);
+    bool const is_unchanged = of.row < 0 && of.changes == 0;
+    auto const given = of.row >= 0 ? row_of(complete, of.row) : row_of(base, of.layer);
+    auto const first = is_unchanged ? row_of(kept, of.layer) : given;
     auto* const copies = memory.take<std::int32_t>(experts);
-    auto const row = row_of(map, plan);
-    team.for_each(slots, [=](index_t slot) { row[slot] = given[slot]; });
+    auto const row = row_of(map, plan);  // may be that of `kept`
+    team.for_each(slots, [=](index_t slot) { row[slot] = first[slot]; });
     // A slot that is emptied may get an expert later, so that changes keep their order.
     team.single([=, this] {
       for (index_t i = 0; i < of.changes; ++i) {
@@ -169,12 +170,9 @@ struct migration_map_body {
       }
     });
     team.histogram(
-        experts == 0 ? 0 : slots, [=](index_t slot) { return row[slot]; }, copies, experts);
+        experts == 0 ? 0 : slots,
+        [=](index_t slot) { return is_unchanged ? given[slot] : row[slot]; }, copies, experts);
     team.for_each(experts, [=, this](index_t e) { counts(plan, e) = copies[e]; });
-    if (!is_complete && of.changes == 0) {
-      auto const unchanged = row_of(kept, of.layer);
-      team.for_each(slots, [=](index_t slot) { row[slot] = unchanged[slot]; });
-    }
   }
 };
 
@@ -185,28 +183,17 @@ struct read_history_body {
 
   Loads loads;  ///< `[steps, layers, experts]`
   double load_exponent;
-  tensor_ref<double> out;   ///< `[steps, layers, experts]`
-  std::uint8_t* loaded;     ///< `[steps, layers]`: whether the layer has load
-  problem_report* reports;  ///< `[steps, layers]`
+  tensor_ref<double> out;  ///< `[steps, layers, experts]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
-    index_t const experts = loads.extent(2);
     index_t const step = problem / loads.extent(1);
     index_t const layer = problem % loads.extent(1);
-    auto const load = [this, step, layer](index_t e) { return loads(step, layer, e); };
-    problem_report outcome = scale_loads(team, experts, load).report();
-    outcome.refused.also = loads.extent(0) > 1 ? step : -1;
-    bool const has_load = team.any(experts, [=](index_t e) { return load(e) > 0; });
-    team.for_each(experts, [=, this](index_t e) {
-      auto const one = static_cast<double>(load(e));
+    team.for_each(loads.extent(2), [=, this](index_t e) {
+      auto const one = static_cast<double>(loads(step, layer, e));
       out(step, layer, e) = load_exponent == 1.0 ? one : power(one, load_exponent);
-    });
-    team.single([=, this] {
-      loaded[problem] = has_load ? 1 : 0;
-      reports[problem] = outcome;
     });
   }
 };

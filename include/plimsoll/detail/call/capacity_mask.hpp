@@ -40,6 +40,7 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
   if (!(o.factor >= 0)) {
     fail(name, "options.factor", "at least 0", text(o.factor));
   }
+  expect_enumerator(name, "options.round", rounding_mode::up, o.round);
   expect_between(name, "options.min_capacity", 0, 0x7fffffff, o.min_capacity, "tokens");
   expect_between(name, "options.max_capacity", o.min_capacity, 0x7fffffff, o.max_capacity,
                  "tokens");
@@ -57,6 +58,9 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
   if (o.sentinel >= 0 && o.sentinel < o.experts) {
     fail(name, "options.sentinel", "no expert's id", text(o.sentinel));
   }
+  expect_enumerator(name, "options.drop_by", drop_policy::random, o.drop_by);
+  expect_enumerator(name, "options.normalize", normalization::to_sum, o.normalize);
+  expect_enumerator(name, "options.pad", padding_mode::to_multiple, o.pad);
   if (o.pad == padding_mode::to_capacity && o.ranks > 0) {
     fail(name, "options.pad", "none or to_multiple, as ranks share a capacity", "to_capacity");
   }

@@ -38,6 +38,28 @@ inline void throw_craft_fault(refused_value const& of) {
   throw_eplb_fault(of);
 }
 
+inline eplb_options eplb_options_of(craft_options const& options,
+                                    matrix_ref<std::int32_t const> rank_offsets) {
+  return {.on = options.on,
+          .rank_offsets = rank_offsets,
+          .groups = options.groups,
+          .policy = options.policy,
+          .refine = options.refine,
+          .load_exponent = options.load_exponent,
+          .replica_anti_affinity = options.replica_anti_affinity,
+          .anti_affinity_strength = options.anti_affinity_strength};
+}
+
+/// Checks the members of the options that no shape constrains.
+inline void expect_craft_values(std::string_view name, craft_options const& options) {
+  expect_enumerator(name, "options.objective", craft_objective::replicas_times_gain,
+                    options.objective);
+  expect_enumerator(name, "options.fill", knapsack_fill::exactly, options.fill);
+  expect_enumerator(name, "options.split", split_rule::optimal, options.split);
+  expect_enumerator(name, "options.remainder", remainder_spread::endpoints, options.remainder);
+  expect_eplb_values(name, eplb_options_of(options, {}));
+}
+
 /// Checks the ranks of the options and returns the number of live ones.
 template <class Context>
 index_t live_ranks(std::string_view name, Context const& context, craft_options const& options) {
@@ -80,23 +102,12 @@ inline std::vector<std::int32_t> usual_replica_counts(index_t ranks) {
 template <class Context>
 craft_options checked(std::string_view name, Context const& context, craft_options options) {
   index_t const live = live_ranks(name, context, options);
+  expect_craft_values(name, options);
   if (options.replica_counts.empty()) {
     options.replica_counts = usual_replica_counts(live);
   }
   expect_replica_counts(name, "options.replica_counts", options.replica_counts);
   return options;
-}
-
-inline eplb_options eplb_options_of(craft_options const& options,
-                                    matrix_ref<std::int32_t const> rank_offsets) {
-  return {.on = options.on,
-          .rank_offsets = rank_offsets,
-          .groups = options.groups,
-          .policy = options.policy,
-          .refine = options.refine,
-          .load_exponent = options.load_exponent,
-          .replica_anti_affinity = options.replica_anti_affinity,
-          .anti_affinity_strength = options.anti_affinity_strength};
 }
 
 /// Returns the slots of every layer of every plan, `[plans, layers]`: plan 0 has one slot for each
@@ -278,6 +289,7 @@ template <class Context>
 replica_allocation allocate_replicas(std::string_view name, Context const& context,
                                      gain_estimate const& estimate, craft_options const& options) {
   index_t const ranks = live_ranks(name, context, options);
+  expect_craft_values(name, options);
   expect_estimate(name, estimate);
   expect_budget(name, options);
   auto const layers = static_cast<index_t>(estimate.base.size());

@@ -36,12 +36,20 @@ inline placement_options placement_options_of(eplb_options const& options) {
           .load_exponent = options.load_exponent};
 }
 
+/// Checks the members of the options that no shape constrains.
+inline void expect_eplb_values(std::string_view name, eplb_options const& options) {
+  expect_enumerator(name, "options.policy", eplb_policy::global, options.policy);
+  expect_enumerator(name, "options.refine", eplb_refinement::joint, options.refine);
+  expect_placement_values(name, "options", placement_options_of(options));
+}
+
 /// Checks the inputs common to `eplb` and the systems built on it; `holder` is the argument that
 /// gives the number of slots.
 inline void expect_plannable(std::string_view name, index_t layers, index_t experts, index_t slots,
                              eplb_options const& options,
                              std::string_view holder = "physical_to_logical") {
   expect_replicable(name, holder, experts, slots);
+  expect_eplb_values(name, options);
   expect_placeable(name, layers, experts, slots, placement_options_of(options), "options", holder);
   if (options.policy != eplb_policy::global) {
     expect_groups(name, experts, options.groups);

@@ -27,6 +27,7 @@
 #include <plimsoll/detail/common/migration_pair.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/flow_placement_types.hpp>
 #include <plimsoll/placement_types.hpp>
@@ -45,6 +46,7 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
   expect_between(name, holder, experts, expert_limit, slots, "slots (at least one per expert)");
   expect_rank_set(name, options.on);
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
+  expect_enumerator(name, "options.split", split_rule::optimal, options.split);
   expect_between(name, "options.max_partners", 0, rank_limit, options.max_partners, "partners");
   checked_call(name, {{"layers", layers}, {"slots", slots}})
       .expect_given("options.in_use", options.in_use, "[layers, slots]");
@@ -186,14 +188,24 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
                                                       matrix_ref<Counts> const& replica_count) {
   int32_ids const map(context, physical_to_logical);
   int32_ids const copies(context, replica_count);
-  auto reports = flow_reports(run_planning(
-      name, context, loads.extent(1), 1, throw_flow_fault, [&](problem_report* outcomes) {
-        enqueue_flow_placements(context, loads, options, {.bonus = {options.keep_bonus}},
-                                map.view(), copies.view(), outcomes);
+  index_t const layers = loads.extent(1);
+  index_t const slots = map.view().extent(1);
+  bool const is_aligned = options.in_use.data != nullptr;
+  // The output may be the array of the plan in use, which `align` compares with the new plan.
+  buffer<std::int32_t, Context> const made(context, is_aligned ? layers * slots : 0);
+  matrix_ref<std::int32_t> plan = map.view();
+  if (is_aligned) {
+    plan = {made.data(), layers, slots};
+  }
+  auto reports = flow_reports(
+      run_planning(name, context, layers, 1, throw_flow_fault, [&](problem_report* outcomes) {
+        enqueue_flow_placements(context, loads, options, {.bonus = {options.keep_bonus}}, plan,
+                                copies.view(), outcomes);
       }));
-  if (options.in_use.data != nullptr) {
-    run_align(name, context, pair_in_use(options, map.view(), loads.extent(2)),
-              relabeling::per_layer, map.view());
+  if (is_aligned) {
+    run_align(name, context, pair_in_use(options, plan, loads.extent(2)), relabeling::per_layer,
+              plan);
+    copy_rows<Context, std::int32_t>(context, plan, map.view());
   }
   map.store();
   copies.store();

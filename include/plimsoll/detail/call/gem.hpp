@@ -45,6 +45,14 @@ inline swap_search_options search_options_of(gem_options const& options,
           .quantile = options.quantile};
 }
 
+/// Checks the shapes and options of a plan.
+inline void expect_gem(std::string_view function, index_t steps, index_t layers, index_t experts,
+                       index_t slots, gem_options const& options) {
+  expect_searchable(function, steps, layers, experts, slots, search_options_of(options, {}));
+  expect_enumerator(function, "options.spare_slots", spare_slot_use::hold_replicas,
+                    options.spare_slots);
+}
+
 inline void expect_trace_lengths(std::string_view function, index_t steps, index_t planned_until,
                                  std::vector<index_t> const& lengths) {
   expect_between(function, "planned_until", 1, steps - 1, planned_until,

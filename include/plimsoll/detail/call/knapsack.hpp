@@ -30,6 +30,8 @@ void expect_knapsack(checked_call& call, Weights const& weights, knapsack_option
   expect_between(call, "weights", weights.extent(1) > 0 ? 1 : 0, expert_limit, weights.extent(2),
                  "options");
   expect_capacity(call, options);
+  expect_enumerator(call, "options.fill", knapsack_fill::exactly, options.fill);
+  expect_enumerator(call, "options.choice", class_choice::at_most_one, options.choice);
   call.expect_given("options.capacities", options.capacities, "[problems]");
   call.expect_given("options.option_count", options.option_count, "[problems, classes]");
 }

@@ -78,6 +78,9 @@ inline void expect_least_loaded_options(std::string_view function,
          "0");
   }
   expect_between(function, "options.max_token_copies", 0, 0x7fffffff, o.max_token_copies, "ids");
+  expect_enumerator(function, "options.round", rounding_mode::up, o.round);
+  expect_enumerator(function, "options.trigger", spill_trigger::expert_imbalance, o.trigger);
+  expect_enumerator(function, "options.small_excess", small_excess_policy::home, o.small_excess);
 }
 
 /// Returns `price` if its cost is for `ranks` ranks and its numbers are in range.

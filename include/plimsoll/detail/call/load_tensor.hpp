@@ -75,9 +75,11 @@ token_counting<std::remove_const_t<Id>, Count, std::remove_const_t<Offset>> coun
   return {ids, offsets, counts, counters};
 }
 
-/// Checks the shapes of a count.
+/// Checks the options and the shapes of a count.
 template <class Id, class Count, class Offset>
-void expect_countable(std::string_view name, token_counting<Id, Count, Offset> const& counting) {
+void expect_countable(std::string_view name, count_options const& options,
+                      token_counting<Id, Count, Offset> const& counting) {
+  expect_enumerator(name, "options.mode", count_mode::add, options.mode);
   index_t const ids = counting.ids.extent(1) * counting.ids.extent(2);
   expect_between(name, "topk_ids", 1, expert_limit, counting.ids.extent(2), "ids per token");
   expect_between(name, "counts", 1, expert_limit, counting.counts.extent(2), "experts");

@@ -31,6 +31,7 @@ inline void expect_expert_use_options(std::string_view function,
 inline balance_summary summary_of(std::string_view function,
                                   std::vector<balance_stats> const& measured,
                                   empty_step_policy empty) {
+  expect_enumerator(function, "empty", empty_step_policy::skip, empty);
   if (measured.empty()) {
     fail(function, "rows", "at least 1 row", "0");
   }

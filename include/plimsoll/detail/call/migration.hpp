@@ -65,6 +65,13 @@ inline migration_pair expect_migration(std::string_view function, placement_ref 
           .expert_count = to.replica_count.extent(1)};
 }
 
+/// The same for `align` and what counts its changes.
+inline migration_pair expect_alignment(std::string_view function, placement_ref const& from,
+                                       placement_ref const& to, alignment_options const& options) {
+  expect_enumerator(function, "options.relabel", relabeling::all_layers, options.relabel);
+  return expect_migration(function, from, to, options.on);
+}
+
 /// Checks `expert_bytes`: the bytes of `experts` experts must be below 2^63.
 inline void expect_expert_bytes(std::string_view function, std::int64_t bytes,
                                 index_t experts = 1) {
@@ -101,8 +108,9 @@ inline migration_pair expect_plan_within(std::string_view function, index_t laye
                  "bytes");
   expect_expert_bytes(function, options.expert_bytes);
   expect_move_price(function, options.move_price);
-  expect_between(function, "options.candidates", 0, 2, static_cast<index_t>(options.candidates),
-                 "as candidates");
+  expect_enumerator(function, "options.split", split_rule::optimal, options.split);
+  expect_enumerator(function, "options.candidates", migration_candidates::single_changes,
+                    options.candidates);
   expect_keep_bonus(function, options.keep_bonus);
   bool const is_bound_to_nodes =
       where.node_experts.data != nullptr || (where.replica_anti_affinity == anti_affinity::node &&
@@ -130,6 +138,7 @@ inline migration_pair expect_transfers(std::string_view function, placement_ref 
                                        placement_ref const& to, transfer_options const& options) {
   migration_pair const pair = expect_migration(function, from, to, options.on);
   expect_no_speeds(function, options.on, "a transfer takes as long on every rank");
+  expect_enumerator(function, "options.rounds", round_rule::send_and_receive, options.rounds);
   expect_expert_bytes(function, options.expert_bytes, pair.layers() * pair.slots());
   auto const expect_bandwidth = [&](std::string_view argument, double got) {
     if (!(got > 0 && got <= std::numeric_limits<double>::max())) {

@@ -14,6 +14,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/flow_placement.hpp>
+#include <plimsoll/detail/algorithm/history.hpp>
 #include <plimsoll/detail/algorithm/migration_plan.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/fixed_load.hpp>
@@ -257,11 +258,11 @@ history_loads<Context> read_history(std::string_view name, Context const& contex
   result.loads = out;
   buffer<std::uint8_t, Context> const loaded(context, steps * layers);
   planning_reports(
-      name, context, lists, layers, steps, [](refused_value const& of) { throw_load_fault(of); },
+      name, context, lists, layers, 1, [](refused_value const& of) { throw_load_fault(of); },
       [&](problem_report* reports) {
-        launch(context, steps * layers,
-               read_history_body<Loads>{loads, load_exponent, out, loaded.data(), reports});
+        launch(context, layers, history_check_body<Loads>{loads, loaded.data(), reports});
       });
+  launch(context, steps * layers, read_history_body<Loads>{loads, load_exponent, out});
   result.loaded = loaded.read(lists);
   return result;
 }

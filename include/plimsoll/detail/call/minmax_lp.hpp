@@ -42,6 +42,8 @@ inline void expect_minmax_lp_options(placement_ref const& placement,
   auto const& map = placement.physical_to_logical;
   expect_between(name, "placement.physical_to_logical", 1, 0x7fffffff, map.extent(1), "slots");
   expect_elements(name, "placement.physical_to_logical", map);
+  expect_extent(name, "placement.replica_count", map.extent(0), placement.replica_count.extent(0),
+                "layers");
   expect_between(name, "placement.replica_count", 1, expert_limit,
                  placement.replica_count.extent(1), "experts");
   expect_between(name, "placement.ranks", 1, rank_limit, placement.ranks, "ranks");
@@ -50,6 +52,7 @@ inline void expect_minmax_lp_options(placement_ref const& placement,
   expect_between(name, "options.max_slots", 0, 0x7fffffff, options.max_slots, "slots");
   expect_between(name, "options.max_iterations", 1, INT64_MAX, options.max_iterations,
                  "sweeps and paths");
+  expect_enumerator(name, "options.objective", split_objective::lexicographic, options.objective);
   if (!(options.tolerance >= 0 && options.tolerance < 1)) {
     fail(name, "options.tolerance", "a number from 0 to below 1", text(options.tolerance));
   }
@@ -68,6 +71,8 @@ inline rank_set expect_placement_update(std::string_view name, split_graph const
                  "slots (those that the object has room for)");
   expect_elements(name, "placement.physical_to_logical", map);
   if (placement.replica_count.extent(1) != 0) {
+    expect_extent(name, "placement.replica_count", map.extent(0), placement.replica_count.extent(0),
+                  "layers");
     expect_extent(name, "placement.replica_count", graph.experts, placement.replica_count.extent(1),
                   "experts");
   }

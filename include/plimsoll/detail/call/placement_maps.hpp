@@ -67,6 +67,8 @@ inline void expect_validatable(std::string_view function, placement_ref const& p
   expect_between(function, "placement.replica_count", 1, expert_limit, counts.extent(1), "experts");
   expect_elements(function, "placement.replica_count", counts);
   static_cast<void>(with_ranks_of(function, options.on, placement.ranks));
+  expect_enumerator(function, "options.replica_anti_affinity", anti_affinity::node,
+                    options.replica_anti_affinity);
 }
 
 /// Checks that a placement has the shape of the argument `lists` with the replicas of every expert.

@@ -56,6 +56,16 @@ inline void expect_load_exponent(std::string_view function, argument_name const&
   }
 }
 
+/// Checks the members of the options that no shape constrains.
+inline void expect_placement_values(std::string_view function, argument_name const& argument,
+                                    placement_options const& options) {
+  expect_load_exponent(function, argument, options.load_exponent);
+  expect_enumerator(function, argument + ".replica_anti_affinity", anti_affinity::node,
+                    options.replica_anti_affinity);
+  expect_enumerator(function, argument + ".anti_affinity_strength", strictness::required,
+                    options.anti_affinity_strength);
+}
+
 /// Checks the inputs common to all functions that place experts; `argument` names the options, and
 /// `holder` the argument that gives the number of slots.
 inline void expect_placeable(std::string_view function, index_t layers, index_t experts,
@@ -64,7 +74,7 @@ inline void expect_placeable(std::string_view function, index_t layers, index_t 
                              std::string_view holder = "physical_to_logical") {
   expect_between(function, "loads", 1, expert_limit, experts, "experts");
   expect_rank_set(function, options.on, argument + ".on");
-  expect_load_exponent(function, argument, options.load_exponent);
+  expect_placement_values(function, argument, options);
   expect_between(function, holder, experts, 0x7fffffff, slots, "slots (at least one per expert)");
   expect_rank_offsets(function, argument + ".rank_offsets", options.rank_offsets, layers,
                       options.on.ranks);

@@ -362,6 +362,8 @@ replan_judge<Context, Cost> expect_replan_gate(std::string_view name, Context co
   expect_extent(name, "loads", in_use.replica_count.extent(1), loads.extent(2),
                 "experts, as in in_use");
   rank_set const on = with_ranks_of(name, options.on, in_use.ranks);
+  expect_enumerator(name, "options.split", split_rule::optimal, options.split);
+  expect_enumerator(name, "options.rounds", round_rule::send_and_receive, options.rounds);
   if (options.split == split_rule::even) {
     expect_no_speeds(name, on, "copies share evenly on ranks of any speed");
   }

@@ -44,6 +44,7 @@ void expect_replay(std::string_view function, Loads const& loads, placement_ref 
   expect_elements(function, "placement.replica_count", counts);
   static_cast<void>(with_ranks_of(function, options.on, placement.ranks));
   expect_no_speeds(function, options.on, "balancedness counts tokens");
+  expect_enumerator(function, "options.split", split_rule::optimal, options.split);
 }
 
 inline void throw_replay_fault(refused_value const& of) {

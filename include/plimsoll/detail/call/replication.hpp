@@ -38,7 +38,7 @@ inline void expect_replication_options(std::string_view function, index_t layers
   if (options.where.on.ranks != 0 || requires_anti_affinity(options.where)) {
     expect_placeable(function, layers, experts, slots, options.where, "options.where");
   }
-  expect_load_exponent(function, "options.where", options.where.load_exponent);
+  expect_placement_values(function, "options.where", options.where);
   expect_between(function, "options.min_copies", 1, rank_limit, options.min_copies, "copies");
   expect_between(function, "options.max_copies", 1, rank_limit, options.max_copies, "copies");
   checked_call call(function, {{"experts", experts}});

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/select_planner.hpp>
+#include <plimsoll/detail/algorithm/history.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/history.hpp>
 #include <plimsoll/detail/call/migration.hpp>
@@ -41,9 +41,9 @@ inline void expect_select_planner(std::string_view name, index_t steps, index_t 
   expect_no_speeds(name, options.on, "balancedness counts tokens");
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
   expect_load_exponent(name, "options", options.load_exponent);
+  expect_enumerator(name, "options.split", split_rule::optimal, options.split);
   for (planner const one : options.candidates) {
-    expect_between(name, "options.candidates", 0, static_cast<index_t>(planner::eplb_joint),
-                   static_cast<index_t>(one), "as a planner");
+    expect_enumerator(name, "options.candidates", planner::eplb_joint, one);
   }
   for (double const one : options.flow_exponents) {
     if (!(one > 0 && one <= 1)) {
@@ -292,43 +292,49 @@ Result plan_with_chosen(std::string_view name, std::vector<judged_candidate>& al
   return result;
 }
 
-/// Returns the number of steps in which each layer has load.
-template <class Context, class Loads>
-std::vector<std::int64_t> loaded_steps(Context const& context, Loads const& loads) {
-  buffer<std::int64_t, Context> const loaded(context, loads.extent(1));
-  launch(context, loads.extent(1), loaded_steps_body<Loads>{loads, loaded.data()});
-  return loaded.read();
-}
-
-/// Loads `[steps, layers, experts]` with layers and steps exchanged.
-template <class Loads>
-struct by_step {
-  Loads loads;
-
-  [[nodiscard]] PLIMSOLL_HD index_t extent(int i) const {
-    return loads.extent(i == 0 ? 1 : i == 1 ? 0 : i);
+/// Steps of a history in which layers have load.
+class loaded_steps {
+ public:
+  /// Checks the loads `[steps, layers, experts]`.
+  template <class Context, class Loads>
+  loaded_steps(std::string_view name, Context const& context, Loads const& loads)
+      : layers_(static_cast<std::size_t>(loads.extent(1))) {
+    buffer<std::uint8_t, Context> const loaded(context, loads.extent(0) * loads.extent(1));
+    run_planning(
+        name, context, loads.extent(1), 1, [](refused_value const& of) { throw_load_fault(of); },
+        [&](problem_report* reports) {
+          launch(context, loads.extent(1),
+                 history_check_body<Loads>{loads, loaded.data(), reports});
+        });
+    loaded_ = loaded.read();
   }
-  PLIMSOLL_HD auto operator()(index_t layer, index_t step, index_t e) const {
-    return loads(step, layer, e);
-  }
-};
 
-/// Returns the steps in which some layer has load, rising. Others, such as the rows of a
-/// `load_window` that is not full yet, belong to no half.
-template <class Context, class Loads>
-std::vector<index_t> busy_steps(Context const& context, Loads const& loads) {
-  index_t const steps = loads.extent(0);
-  buffer<std::int64_t, Context> const layers(context, steps);
-  launch(context, steps, loaded_steps_body<by_step<Loads>>{{loads}, layers.data()});
-  std::vector<std::int64_t> const loaded = layers.read();
-  std::vector<index_t> busy;
-  for (index_t step = 0; step < steps; ++step) {
-    if (loaded[static_cast<std::size_t>(step)] > 0) {
-      busy.push_back(step);
+  /// Returns the number of steps in [first, first + count) in which each layer has load.
+  [[nodiscard]] std::vector<std::int64_t> count(index_t first, index_t count) const {
+    std::vector<std::int64_t> result(layers_);
+    auto const begin = static_cast<std::size_t>(first) * layers_;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count) * layers_; ++i) {
+      result[i % layers_] += loaded_[begin + i];
     }
+    return result;
   }
-  return busy;
-}
+  /// Returns the steps in which some layer has load, rising. Others, such as the rows of a
+  /// `load_window` that is not full yet, belong to no half.
+  [[nodiscard]] std::vector<index_t> busy() const {
+    std::vector<index_t> result;
+    for (std::size_t i = 0; i < loaded_.size(); ++i) {
+      auto const step = static_cast<index_t>(i / layers_);
+      if (loaded_[i] != 0 && (result.empty() || result.back() != step)) {
+        result.push_back(step);
+      }
+    }
+    return result;
+  }
+
+ private:
+  std::size_t layers_;
+  std::vector<std::uint8_t> loaded_;  // [steps, layers]
+};
 
 /// Number of blocks in which a half of a history is judged.
 inline index_t judged_blocks(index_t steps) { return std::clamp<index_t>(steps / 64, 1, 4); }
@@ -336,10 +342,10 @@ inline index_t judged_blocks(index_t steps) { return std::clamp<index_t>(steps /
 /// Plans with every candidate on each half of the steps with load and judges the plan on the other,
 /// block by block. `plan(i, half, seen)` makes and keeps the plan of a candidate from the seen
 /// steps of a half; `judge(i, half, block, loaded)` adds samples.
-template <class Context, class Loads, class Plan, class Judge>
-void judge_halves(Context const& context, Loads const& load, Plan const& plan, Judge const& judge,
-                  std::vector<judged_candidate>& all) {
-  std::vector<index_t> const busy = busy_steps(context, load);
+template <class Loads, class Plan, class Judge>
+void judge_halves(loaded_steps const& loaded, Loads const& load, Plan const& plan,
+                  Judge const& judge, std::vector<judged_candidate>& all) {
+  std::vector<index_t> const busy = loaded.busy();
   if (busy.size() < 2) {
     return;
   }
@@ -355,8 +361,9 @@ void judge_halves(Context const& context, Loads const& load, Plan const& plan, J
   };
   std::vector<std::int64_t> seen[2];
   for (index_t half = 0; half < 2; ++half) {
-    auto const part = part_of(load, begin[half], begin[half + 1] - begin[half]);
-    seen[half] = loaded_steps(context, part);
+    index_t const count = begin[half + 1] - begin[half];
+    auto const part = part_of(load, begin[half], count);
+    seen[half] = loaded.count(begin[half], count);
     for (std::size_t i = 0; i < all.size(); ++i) {
       attempt(all[i], [&] { plan(i, half, part); });
     }
@@ -366,13 +373,12 @@ void judge_halves(Context const& context, Loads const& load, Plan const& plan, J
     for (index_t half = 0; half < 2; ++half) {
       index_t const first = begin[1 - half];
       index_t const count = begin[2 - half] - first;
-      index_t const from = count * block / blocks;
-      auto const part = part_of(load, first + from, count * (block + 1) / blocks - from);
-      std::vector<std::int64_t> const judged = loaded_steps(context, part);
+      index_t const from = first + count * block / blocks;
+      index_t const steps = first + count * (block + 1) / blocks - from;
+      auto const part = part_of(load, from, steps);
+      std::vector<std::int64_t> const judged = loaded.count(from, steps);
       for (std::size_t i = 0; i < all.size(); ++i) {
-        attempt(all[i], [&] {
-          judge(i, half, part, loaded_layers{seen[half], judged, part.extent(0)});
-        });
+        attempt(all[i], [&] { judge(i, half, part, loaded_layers{seen[half], judged, steps}); });
       }
     }
     if (block + 1 < blocks) {

@@ -23,6 +23,7 @@ inline void expect_slot_assignment_options(std::string_view function,
                                            slot_assignment_options const& options) {
   expect_rank_set(function, options.on);
   expect_no_speeds(function, options.on, "slots are divided by number");
+  expect_enumerator(function, "options.remainder", remainder_spread::endpoints, options.remainder);
 }
 
 inline void throw_slot_assignment_fault(refused_value const& of) {

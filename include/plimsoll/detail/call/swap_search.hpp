@@ -59,6 +59,7 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
   if (!(options.noise >= 0 && options.noise < 1)) {
     fail(name, "options.noise", "a number from 0 to below 1", text(options.noise));
   }
+  expect_enumerator(name, "options.objective", latency_objective::quantile, options.objective);
   if (!(options.quantile > 0 && options.quantile <= 1)) {
     fail(name, "options.quantile", "a number above 0, at most 1", text(options.quantile));
   }

@@ -27,6 +27,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 /// Returns the options of `top_k`: `route` with `function`.
 inline top_k_options with_function(std::string_view name, top_k_options route,
                                    score_function function) {
+  expect_enumerator(name, "options.function", score_function::sigmoid, function);
+  expect_enumerator(name, "options.route.function", score_function::sigmoid, route.function);
   if (route.function != score_function::none && route.function != function) {
     constexpr char const* names[] = {"none", "softmax", "sigmoid"};
     fail(name, "options.route.function", "none, as options.function applies",
@@ -45,7 +47,8 @@ inline top_k_options with_function(std::string_view name, top_k_options route,
 template <class Context>
 capacity_options with_columns(std::string_view name, Context const& context, capacity_options limit,
                               top_k_options const& route) {
-  expect_top_k(name, route, limit.experts);
+  on_behalf_of(name, name, {{"options.", "options.route."}},
+               [&] { expect_top_k(name, route, limit.experts); });
   limit.top_k = route.k;
   limit.candidates = limit.top_k;
   matrix_ref<std::int32_t const> const& local = route.local_experts;

@@ -31,6 +31,8 @@ inline void expect_top_k(std::string_view name, top_k_options const& options, in
   if (options.groups > 1) {
     expect_between(name, "options.best_of_group", 1, size, options.best_of_group, "experts");
   }
+  expect_enumerator(name, "options.function", score_function::sigmoid, options.function);
+  expect_enumerator(name, "options.normalize", normalization::to_sum, options.normalize);
   if (options.normalize == normalization::to_sum) {
     fail(name, "options.normalize", "none or to_one", "to_sum");
   }

@@ -54,6 +54,8 @@ inline void expect_waterline_options(std::string_view function, waterline_option
   if (!std::isfinite(options.weight)) {
     fail(function, "options.weight", "a finite number", text(options.weight));
   }
+  expect_enumerator(function, "options.method", fill_method::sampled, options.method);
+  expect_enumerator(function, "options.candidates", candidate_ranks::all, options.candidates);
   if (options.literal && options.method != fill_method::sampled) {
     fail(function, "options.literal", "false unless fill_method::sampled is set", "true");
   }

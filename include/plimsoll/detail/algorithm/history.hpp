@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/// @file
+/// Body that checks the loads of a history and finds the steps with load; others are not judged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <plimsoll/config.hpp>
+#include <plimsoll/detail/common/fixed_load.hpp>
+#include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/report.hpp>
+#include <plimsoll/detail/scratch.hpp>
+#include <plimsoll/detail/team.hpp>
+#include <plimsoll/types.hpp>
+#include <plimsoll/views.hpp>
+
+namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Checks the loads of a layer, and their total over all steps. Problem = layer.
+template <class Loads>
+struct history_check_body {
+  using device_team = warp;
+  static constexpr bool is_streaming = true;
+
+  Loads loads;              ///< `[steps, layers, experts]`
+  std::uint8_t* loaded;     ///< `[steps, layers]`: whether the layer has load
+  problem_report* reports;  ///< `[layers]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
+    index_t const steps = loads.extent(0);
+    problem_report outcome{};
+    double total = 0;
+    for (index_t step = 0; step < steps; ++step) {
+      auto const load = [this, step, layer](index_t e) { return loads(step, layer, e); };
+      // An invalid load counts as 2^47, which makes the sum too large.
+      double const sum = team.sum_ordered(loads.extent(2), [=](index_t e) {
+        return is_load(load(e)) ? static_cast<double>(load(e)) : 0x1p47;
+      });
+      if (!outcome.refused && sum >= 0x1p47) {
+        outcome = scale_loads(team, loads.extent(2), load).report();
+        outcome.refused.also = steps > 1 ? step : -1;
+      }
+      total = add(total, sum);
+      team.single([=, this] { loaded[step * loads.extent(1) + layer] = sum > 0 ? 1 : 0; });
+    }
+    if (!outcome.refused && total >= 0x1p47) {
+      outcome = refusal(fault_kind::total_load, -1, total);
+    }
+    team.single([=, this] { reports[layer] = outcome; });
+  }
+};
+
+}}}  // namespace plimsoll::detail
