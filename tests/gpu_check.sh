@@ -14,6 +14,7 @@ cp "$source/script/gpu-check" script/
 cp "$source/tests/golden/check_hashes.sh" $gpu/tests/golden/
 echo 'hash suite.case 0123456789abcdef' >$gpu/tests/golden/hashes.txt
 echo c0ffee >$gpu/commit
+touch $gpu/turns
 
 stand_in() { # PROGRAM, its text from standard input
   { echo '#!/usr/bin/env bash'; cat; } >"$1"
@@ -97,7 +98,47 @@ run
 is 'sum(s["planned_seconds"] for s in r["stages"]) <= 450'
 is 'r["finished"] and r["benchmarks"] == [{"benchmarks": []}]'
 
+# A check begins with the runs of compute-sanitizer that the newest result says had no time; then come those that
+# reached their limit, and last those that ended. --prepare takes the turns from there to the machine with the GPU.
+result_file() { # DATE STEP...: a step is "TOOL PROGRAM STATUS"
+  printf '{\n  "gpu": "Some GPU",\n  "date": "%s",\n  "steps": [' "$1"
+  printf '%s\n' "${@:2}" | sed -E 's/([^ ]*) ([^ ]*) (.*)/\n    {"kind": "\1", "name": "\2", "status": "\3", "seconds": 0, "log": ""},/'
+  printf '    {"kind": "smoke", "name": "team_cu", "status": "passed", "seconds": 0, "log": ""}\n  ]\n}\n'
+}
+mkdir -p bench/results tests
+result_file 2001-01-03 'memcheck first_cu not run: no time left' 'memcheck hashes_cu clean' >bench/results/old.json
+result_file 2001-02-01 'memcheck team_cu clean' 'memcheck first_cu clean' 'memcheck hashes_cu not run: no time left' \
+  'memcheck team_cu not run: no time left' 'racecheck team_cu clean' 'racecheck first_cu not run: no time left' \
+  'racecheck hashes_cu not run: time limit' 'racecheck team_cu failed: errors found' >bench/results/new.json
+echo '{"date": "2001-03-01", "device": {}}' >bench/results/host.json
+test_program first_cu <<<'echo passed'
+test_program new_cu <<<'echo passed'
+cp -R $gpu/tests/golden tests/
+mv $gpu/bin programs
+touch libx.so
+stand_in script/bootstrap <<<''
+stand_in path/cmake <<<'mkdir -p build/gpu; rm -rf build/gpu/bin; cp -R programs build/gpu/bin'
+stand_in path/nvcc <<<'cp "$(type -P true)" "${!#}"'
+stand_in path/strip <<<''
+stand_in path/ldd <<<"echo 'libx.so => $folder/libx.so (0x0)'"
+CUDACXX=nvcc PLIMSOLL_TRACE_DIR='' script/gpu-check --prepare >out 2>&1 || fail "$(cat out)"
+rm -r bench
+run
+is 'r["finished"]'
+sed -nE '/team: smoke/!s|^--tool ([a-z]*) .* bin/([a-z_]*) .*|\1 \2|p' sanitized | diff - <(cat <<'ORDER'
+memcheck hashes_cu
+memcheck new_cu
+memcheck team_cu
+racecheck first_cu
+racecheck new_cu
+racecheck hashes_cu
+memcheck first_cu
+racecheck team_cu
+ORDER
+) >order || fail "order of compute-sanitizer's runs: $(cat order)"
+
 # A broken toolchain shows at once.
+rm $gpu/programs.tar.gz
 test_program team_cu <<<'exit 3'
 run 60
 ((code == 1)) || fail "expected exit code 1, got $code: $(cat out)"

@@ -106,19 +106,25 @@ int make_measured_table(std::string const& program, int argc, char** argv, char 
   });
 }
 
+/// Returns the cells of a row of a table.
+[[nodiscard]] inline std::vector<std::string> cells_of_row(std::string const& row) {
+  std::vector<std::string> cells;
+  std::size_t begin = 2;
+  for (std::size_t end = row.find(" | ", begin); end != std::string::npos;
+       end = row.find(" | ", begin)) {
+    cells.push_back(row.substr(begin, end - begin));
+    begin = end + 3;
+  }
+  cells.push_back(row.substr(begin, row.size() - begin - 2));
+  return cells;
+}
+
 /// Returns the cells of the rows of the table that `program` makes on the page, without its header.
 [[nodiscard]] inline std::vector<std::vector<std::string>> cells_of_table(
     std::string const& page, std::string const& program) {
   std::vector<std::vector<std::string>> result;
-  for (std::string const& line : rows_of_table(page, program)) {
-    std::vector<std::string>& cells = result.emplace_back();
-    std::size_t begin = 2;
-    for (std::size_t end = line.find(" | ", begin); end != std::string::npos;
-         end = line.find(" | ", begin)) {
-      cells.push_back(line.substr(begin, end - begin));
-      begin = end + 3;
-    }
-    cells.push_back(line.substr(begin, line.size() - begin - 2));
+  for (std::string const& row : rows_of_table(page, program)) {
+    result.push_back(cells_of_row(row));
   }
   return result;
 }

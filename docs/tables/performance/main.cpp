@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // performance table FOLDER           prints the table of goals, from the result files in FOLDER
+// performance summary FOLDER         prints the README's sentence about the goals on a GPU
 // performance import RAW --commit C  prints a host's result file, from Google Benchmark's JSON
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -62,7 +63,7 @@ std::string limit_text(std::optional<examples::limit> const& limit) {
 
 /// Returns "yes" if the median is within the limit, else "no". Returns "-" without a limit, or if
 /// the result of a GPU lacks the alternative, which ran in its own process.
-char const* met_text(goal const& g, result const& r, measurement const& times) {
+std::string_view met_text(goal const& g, result const& r, measurement const& times) {
   auto const limit = limit_on(g, r);
   if (!limit) {
     return "-";
@@ -159,6 +160,27 @@ void print_table(std::string const& folder) {
   }
 }
 
+/// Prints how many goals a GPU meets. A goal that was not measured counts as missed.
+void print_summary(std::string const& folder) {
+  auto const results = examples::newest_results(folder);
+  for (result const& r : results) {
+    int goals = 0;
+    int met = 0;
+    for (goal const& g : examples::all_goals) {
+      if (r.gpu && limit_on(g, r)) {
+        auto const times = r.goals.find(g.name);
+        ++goals;
+        met += times != r.goals.end() && met_text(g, r, times->second) == "yes" ? 1 : 0;
+      }
+    }
+    if (goals > 0) {
+      std::cout << "On an " << r.device << ", " << r.tests_passed
+                << " test programs passed with the same bits as on the host, and " << met << " of "
+                << goals << " goals of\n[performance](docs/performance.md) are met.\n";
+    }
+  }
+}
+
 /// Returns the name of the processor in /proc/cpuinfo.
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
@@ -222,13 +244,15 @@ int main(int argc, char** argv) {
   std::string cpu;
   auto* const table = app.add_subcommand("table", "Prints the table in Markdown");
   table->add_option("FOLDER", path, "The result files")->required();
+  auto* const summary = app.add_subcommand("summary", "Prints the README's sentence on goals");
+  summary->add_option("FOLDER", path, "The result files")->required();
   auto* const import = app.add_subcommand("import", "Prints a host's result file");
   import->add_option("RAW", path, "The JSON of plimsoll_bench")->required();
   import->add_option("--commit", commit, "What was measured")->required();
   import->add_option("--cpu", cpu, "The processor; by default what Linux calls it");
   CLI11_PARSE(app, argc, argv);
   try {
-    *table ? print_table(path) : import_result(path, commit, cpu);
+    *table ? print_table(path) : *summary ? print_summary(path) : import_result(path, commit, cpu);
   } catch (std::exception const& e) {
     std::cerr << "performance: " << path << ": " << e.what() << "\n";
     return 2;

@@ -33,6 +33,7 @@ struct result {
   std::string device;
   std::string date;
   std::string details;                       ///< further notes for the reader, in Markdown
+  std::string tests_passed;                  ///< of a GPU: test programs, as "3 of 4"
   std::map<std::string, measurement> goals;  ///< by name, without "goal/"
 };
 
@@ -126,14 +127,46 @@ inline std::string share(json const& steps, std::set<std::string> const& kinds,
   return std::to_string(good) + " of " + std::to_string(total);
 }
 
+/// Describes the runs of compute-sanitizer. "Clean" alone would hide how many had no time to run.
+inline std::string sanitizer_text(json const& steps) {
+  std::set<std::string> const tools = {"memcheck", "racecheck", "synccheck"};
+  std::string const not_run = "not run: ";
+  std::map<std::string, int> reasons;
+  int skipped = 0;
+  int failed = 0;
+  for (json const& step : steps) {
+    std::string const status = step.at("status").get<std::string>();
+    if (!tools.contains(step.at("kind").get<std::string>())) {
+      continue;
+    }
+    if (status.starts_with(not_run)) {
+      ++skipped;
+      ++reasons[status.substr(not_run.size(), status.find('\n') - not_run.size())];
+    }
+    failed += status.starts_with("failed") ? 1 : 0;
+  }
+  std::string text = "compute-sanitizer runs clean " + share(steps, tools, "clean");
+  if (failed > 0) {
+    text += ", failed " + std::to_string(failed);
+  }
+  if (skipped > 0) {
+    text += ", not run " + std::to_string(skipped) + " (";
+    for (char const* separator = ""; auto const& [reason, count] : reasons) {
+      text += separator + reason + " " + std::to_string(count);
+      separator = ", ";
+    }
+    text += ")";
+  }
+  return text;
+}
+
 inline void read_gpu_check(json const& file, result& r) {
   r.gpu = true;
   r.device = file.at("gpu").get<std::string>();
   json const& steps = file.at("steps");
   r.details = "driver " + file.at("driver").get<std::string>();
-  r.details += ", test programs passed " + share(steps, {"test"}, "passed");
-  r.details += ", compute-sanitizer runs clean " +
-               share(steps, {"memcheck", "racecheck", "synccheck"}, "clean");
+  r.tests_passed = share(steps, {"test"}, "passed");
+  r.details += ", test programs passed " + r.tests_passed + ", " + sanitizer_text(steps);
   if (!file.at("finished").get<bool>()) {
     r.details += ", the check did not finish";
   }

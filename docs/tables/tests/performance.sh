@@ -66,6 +66,9 @@ gpu_check() { # DATE GPU BENCHMARKS[,BENCHMARKS]...
     {"kind": "test", "name": "b", "status": "failed: exit 1", "seconds": 1, "log": ""},
     {"kind": "benchmark", "name": "c", "status": "done", "seconds": 1, "log": ""},
     {"kind": "memcheck", "name": "a", "status": "clean", "seconds": 1, "log": ""},
+    {"kind": "memcheck", "name": "b", "status": "not run: no time left", "seconds": 0, "log": ""},
+    {"kind": "memcheck", "name": "c", "status": "not run: no time left", "seconds": 0, "log": ""},
+    {"kind": "synccheck", "name": "a", "status": "failed: errors found", "seconds": 1, "log": ""},
     {"kind": "racecheck", "name": "all", "status": "not run: no tool", "seconds": 1, "log": ""}
   ], "benchmarks": ['"$3"']}'
 }
@@ -77,10 +80,18 @@ prints '| `token_drop` | Third GPU | - | - | - | 20.0 µs | 30.0 µs |'
 gpu_check 2001-01-02 'Other GPU' "$(raw "$(aggregate goal/eplb median 15 us)" "$(aggregate goal/eplb p99 16 us)")" >results/b.json
 prints '| `eplb` | NVIDIA H200 | - | 150 µs | yes | 150 µs | 160 µs |'
 prints '| `eplb` | Other GPU | - | - | - | 15.0 µs | 16.0 µs |'
-prints '- NVIDIA H200: driver 1.2, test programs passed 1 of 2, compute-sanitizer runs clean 1 of 2, commit `c0ffee`, 2001-01-02 (`a.json`)'
+prints '- NVIDIA H200: driver 1.2, test programs passed 1 of 2, compute-sanitizer runs clean 1 of 5, failed 1, not run 3 (no time left 2, no tool 1), commit `c0ffee`, 2001-01-02 (`a.json`)'
 ! grep -q '`eplb`.*not measured' out || fail "$(cat out)"
+says() { # MET: the README's sentence, of the one GPU that has goals
+  local goals
+  goals=$("$program" table results | grep -c '| NVIDIA H200 | [^|]* | [0-9]')
+  [[ $("$program" summary results | tr '\n' ' ') == "On an NVIDIA H200, 1 of 2 test programs passed with the same bits as on the \
+host, and $1 of $goals goals of [performance](docs/performance.md) are met. " ]] || fail "$("$program" summary results)"
+}
+says 1
 gpu_check 2001-01-03 'NVIDIA H200' '' >results/a.json
 prints '| `eplb` | NVIDIA H200 | - | 150 µs | not measured | - | - |'
+says 0
 # Each benchmark has its own process: the alternative is in another one, or missing.
 broken='{"run_name": "goal/eplb/real_time", "error_occurred": true, "error_message": "out of memory"}'
 gpu_check 2001-01-03 'NVIDIA H200' "$(raw "$broken"),$(raw "$other"),$(raw "${drop[@]}"),$(raw)" >results/a.json
