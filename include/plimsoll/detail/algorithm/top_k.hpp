@@ -33,12 +33,11 @@ struct top_k_arrays {
   index_t k;
 
   std::uint64_t* best = memory.take(maximum{}(k, few_largest_room));
-  std::uint32_t* keys = memory.take(chunks_of(experts) * chunk);  ///< `[chunks * chunk]`
-  std::uint32_t* highest = memory.take(chunks_of(experts));       ///< `[chunks]`
-  std::uint64_t* queued = memory.take(experts);
+  std::uint32_t* keys = memory.take(chunks_of(experts) * chunk);    ///< `[chunks * chunk]`
+  std::uint64_t* queued = memory.take(chunks_of(experts) * chunk);  ///< keys with their experts
   std::uint32_t* group_keys = memory.take(groups);
 
-  /// Experts per chunk; a host keeps the largest key of every chunk.
+  /// Experts per chunk; a host queues the best expert of every chunk.
   static constexpr index_t chunk = 16;
 
   [[nodiscard]] PLIMSOLL_HD static index_t chunks_of(index_t experts) {
@@ -64,7 +63,6 @@ struct top_k_body {
   static constexpr index_t chunk = top_k_arrays::chunk;
 
   [[nodiscard]] PLIMSOLL_HD index_t experts() const { return scores.extent(1); }
-  [[nodiscard]] PLIMSOLL_HD index_t chunks() const { return top_k_arrays::chunks_of(experts()); }
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return bytes_taken_by<top_k_arrays>(experts(), options.groups, options.k);
@@ -242,30 +240,30 @@ struct top_k_body {
   template <class Team>
   PLIMSOLL_HD void choose(Team& team, top_k_arrays const& arrays) const {
     std::uint32_t* const keys = arrays.keys;
-    std::uint32_t* const highest = arrays.highest;
     std::uint64_t* const queued = arrays.queued;
     std::uint64_t* const best = arrays.best;
     index_t const n = experts();
     if constexpr (Team::is_serial) {
       // A queue would take several times as long to build.
-      for (index_t e = n; e < chunks() * chunk; ++e) {
+      index_t const chunks = top_k_arrays::chunks_of(n);
+      for (index_t e = n; e < chunks * chunk; ++e) {
         keys[e] = 0;
       }
-      for (index_t c = 0; c < chunks(); ++c) {
-        highest[c] = highest_of(keys + c * chunk);
+      for (index_t c = chunks; c % chunk != 0; ++c) {
+        queued[c] = 0;
+      }
+      for (index_t c = 0; c < chunks; ++c) {
+        queued[c] = best_of_chunk(keys, c);
       }
       for (index_t j = 0; j < options.k; ++j) {
-        index_t c = 0;
-        for (index_t other = 1; other < chunks(); ++other) {
-          c = highest[other] > highest[c] ? other : c;
+        std::uint64_t top = 0;
+        for (index_t c = 0; c < chunks; c += chunk) {
+          top = maximum{}(top, highest_of([=](index_t i) { return queued[c + i]; }));
         }
-        index_t e = c * chunk;
-        while (keys[e] != highest[c]) {
-          ++e;
-        }
-        best[j] = with_index(keys[e], e);
+        best[j] = top;
+        index_t const e = index_in(top);
         keys[e] = 0;
-        highest[c] = highest_of(keys + c * chunk);
+        queued[e / chunk] = best_of_chunk(keys, e / chunk);
       }
       return;
     }
@@ -291,16 +289,32 @@ struct top_k_body {
     }
   }
 
-  /// Returns the largest key. It compares signed numbers, which all processors can do by vector
-  /// instructions.
-  PLIMSOLL_HD static std::uint32_t highest_of(std::uint32_t const* keys) {
-    constexpr std::uint32_t sign = 0x80000000u;
-    auto result = static_cast<std::int32_t>(sign);
-    for (index_t i = 0; i < chunk; ++i) {
-      auto const key = static_cast<std::int32_t>(keys[i] ^ sign);
-      result = key > result ? key : result;
+  /// Returns the largest key of a chunk, with its expert.
+  PLIMSOLL_HD static std::uint64_t best_of_chunk(std::uint32_t const* keys, index_t c) {
+    index_t const first = c * chunk;
+    // The lower index wins. As distances from the last one, indices are constants that are part of
+    // an instruction.
+    index_t const last = chunk - 1;
+    std::uint64_t const best = highest_of([=](index_t i) {
+      return std::uint64_t{keys[first + i]} << 32 | static_cast<std::uint64_t>(last - i);
+    });
+    return best + with_index(0, first + last);
+  }
+
+  /// Returns the largest of `chunk` numbers by a tree of comparisons. No branch depends on the
+  /// numbers, since processors cannot predict which one is the largest.
+  template <class NumberOf>
+  PLIMSOLL_HD static std::uint64_t highest_of(NumberOf number_of) {
+    std::uint64_t highest[chunk / 2];
+    for (index_t i = 0; i < chunk / 2; ++i) {
+      highest[i] = maximum{}(number_of(i), number_of(i + chunk / 2));
     }
-    return static_cast<std::uint32_t>(result) ^ sign;
+    for (index_t width = chunk / 4; width > 0; width /= 2) {
+      for (index_t i = 0; i < width; ++i) {
+        highest[i] = maximum{}(highest[i], highest[i + width]);
+      }
+    }
+    return highest[0];
   }
 
   /// Returns the i-th id after the choices of a token: -1 for an expert that precedes it in the row

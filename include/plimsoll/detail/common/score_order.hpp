@@ -21,8 +21,9 @@ PLIMSOLL_HD inline float one_nan(float x) { return x == x ? x : __builtin_nanf("
 PLIMSOLL_HD inline std::uint32_t key_of(float score) {
   // Integers throughout: compiler options may round subnormal floats to 0 or ignore signs of 0.
   auto const given = __builtin_bit_cast(std::uint32_t, score);
-  std::uint32_t const bits = given == 0x80000000u ? 0 : given;
-  std::uint32_t const flip = (bits >> 31) * 0x7fffffffu | 0x80000000u;
+  // A mask and an arithmetic shift: g++ would select and multiply by twice as many instructions.
+  std::uint32_t const bits = given & -static_cast<std::uint32_t>(given != 0x80000000u);
+  auto const flip = static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000u;
   return (bits & 0x7fffffffu) <= 0x7f800000u ? bits ^ flip : nan_key;
 }
 
