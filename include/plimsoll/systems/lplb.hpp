@@ -74,6 +74,8 @@ class lplb {
         pipeline_(detail::resolve(policy), placement, options.lp, options.max_token_copies) {
     detail::synchronize(pipeline_.context);
   }
+  PLIMSOLL_EXPECT_BRACES_OF_OBJECT(rank_set, "{.lp = {.on = {.ranks = ...}}}", lplb,
+                                   (P const& policy, placement_ref const& of), (policy, of))
 
   /// @brief Takes a new placement for layers from `first_layer` on, as `minmax_lp::update` does.
   /// Until the next `plan` the quotas are those of the placement before.
