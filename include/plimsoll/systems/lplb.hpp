@@ -75,6 +75,8 @@ class lplb {
     detail::expect_enumerator("lplb", "options.method", dispatch_method::sampled, options.method);
     detail::synchronize(pipeline_.context);
   }
+  PLIMSOLL_EXPECT_BRACES_OF_OBJECT(rank_set, "{.lp = {.on = {.ranks = ...}}}", lplb,
+                                   (P const& policy, placement_ref const& of), (policy, of))
 
   /// @brief Takes a new placement for layers from `first_layer` on, as `minmax_lp::update` does.
   /// Until the next `plan` the quotas are those of the placement before.
