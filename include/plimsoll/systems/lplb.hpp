@@ -173,8 +173,7 @@ class lplb {
   /// `[layers]`, in the policy's memory: the results of `quota`.
   [[nodiscard]] vector_ref<quota_report const> reports() const { return pipeline_.reports_view(); }
 
-  /// @brief Throws for the first layer whose last `update` was refused, or that the last `plan`
-  /// could not split.
+  /// @brief Throws for the first layer whose last `update` or `plan` was refused.
   /// @throws invalid_input naming the refused number, its slot, rank or expert, and the layer
   /// @stream synchronizes
   void check() const {
