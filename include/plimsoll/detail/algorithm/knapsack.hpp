@@ -16,14 +16,14 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Option of a class. Every capacity reads it with one load.
+/// Option of a class. Every capacity reads it with one instruction.
 struct alignas(16) knapsack_option {
   double value;
   std::int32_t weight;  ///< at most one above the capacity
   std::int32_t pick;    ///< 1 + the number of the option
 };
 
-/// Options that a thread of a device considers at once, so that their loads overlap.
+/// Options that a thread of a device considers at once, so that their reads overlap.
 inline constexpr index_t options_at_once = 4;
 
 /// Scratch of a knapsack.

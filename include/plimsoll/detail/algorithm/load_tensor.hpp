@@ -54,7 +54,7 @@ inline constexpr bool is_stored = false;
 template <class T>
 inline constexpr bool is_stored<vector_ref<T>> = true;
 
-/// Number of rows whose elements a thread of a device loads at once: few threads add many steps, so
+/// Number of rows whose elements a thread of a device reads at once: few threads add many steps, so
 /// their time is that of memory.
 template <class Row>
 inline constexpr index_t rows_in_flight = is_stored<Row> ? 32 : 4;

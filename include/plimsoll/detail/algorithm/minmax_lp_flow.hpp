@@ -312,7 +312,7 @@ struct team_flow : blocking_flow {
         quarter,
         [=](index_t i) {
           std::uint64_t result = 0;
-          // The loads of four experts overlap.
+          // The reads of four experts overlap.
           for (std::int32_t j = 0; j < 4; ++j) {
             std::int32_t const expert = static_cast<std::int32_t>(i) + j * quarter;
             expert_ranks const ranks = of_word[expert];
@@ -450,7 +450,7 @@ struct team_flow : blocking_flow {
       std::uint32_t const found =
           team.min(minimum{}(stretch, way.end - first), [=, this](index_t i) {
             rank_arc const arc = s.local.arcs[first + static_cast<std::int32_t>(i)];
-            // Before the share is known, so that the loads overlap.
+            // Before the share is known, so that the reads overlap.
             std::int64_t const share = s.share[arc.target];
             std::int32_t const to = receiver(arc.expert, leading);
             return share == 0 || to < 0 ? none
@@ -500,7 +500,7 @@ struct team_flow : blocking_flow {
       path_step const step = g.path[i];
       std::int32_t const to = i < last ? g.path[i + 1].rank : sink;
       rank_arc const arc = g.arcs[step.arc];
-      // Loads before the first store overlap.
+      // Reads before the first write overlap.
       std::int64_t const left = s.share[arc.target] - amount;
       expert_ranks& there = g.of(arc.expert, to);
       std::uint64_t const givers = there.givers | layer_graph::bit(to);

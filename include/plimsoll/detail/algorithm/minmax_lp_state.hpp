@@ -14,7 +14,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The ranks of one word with a target of an expert, which a device loads at once.
+/// The ranks of one word with a target of an expert, which a device reads at once.
 struct alignas(16) expert_ranks {
   std::uint64_t holders;  ///< ranks with a target
   std::uint64_t givers;   ///< those whose share is above 0

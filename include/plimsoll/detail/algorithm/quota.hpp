@@ -282,7 +282,7 @@ struct split_rounding {
         if (i < n) {
           std::uint32_t const key = keys[i];
           std::int32_t place = 0;
-          for (std::int32_t k = 0; k < n; ++k) {  // unrolled, so that loads overlap
+          for (std::int32_t k = 0; k < n; ++k) {  // unrolled, so that reads overlap
             place += keys[k] < key;
           }
           members[place] = std::uint64_t{key >> 16} << 32 | static_cast<std::uint64_t>(i);
@@ -390,7 +390,7 @@ struct split_rounding {
       }
       std::int32_t first = 0;  // fractions move along the walk from here on
       if (slot != none) {
-        // Loads all that a step needs before it stores anything, so that the loads overlap.
+        // Reads all that a step needs before it writes anything, so that the reads overlap.
         slot_node const node = slot_nodes[slot];
         rank_slots to = slots_of[node.onward_rank];
         std::int32_t seen = mark[node.onward_rank];
@@ -484,8 +484,8 @@ struct split_rounding {
       i += 2;
       pair = shares_at(i);
     }
-    // Goes back, since the last pair is in registers: most walks are short. Loads the next pair
-    // before it stores this one, so that a GPU waits less.
+    // Goes back, since the last pair is in registers: most walks are short. Reads the next pair
+    // before it writes this one, so that a GPU waits less.
     std::int32_t kept = last;
     PLIMSOLL_NO_UNROLL
     while (true) {

@@ -342,7 +342,7 @@ struct replay_body {
         double sum = 0;
         PLIMSOLL_UNROLL(4)
         for (std::int32_t slot = slots[0]; slot < slots[1]; ++slot) {
-          prepared_replica<T> const replica = replica_in[slot];  // one wide load
+          prepared_replica<T> const replica = replica_in[slot];  // one wide read
           sum = add(sum, replica.in_step(step));
         }
         largest = maximum{}(largest, sum);

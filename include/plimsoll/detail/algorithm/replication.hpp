@@ -319,7 +319,7 @@ struct replication_body {
           divide(missing + excess, mul_then_add(low, excess, multiply(high, missing)));
       share_threshold const next(maximum{}(static_cast<double>(static_cast<std::int64_t>(share)),
                                            share_threshold::smallest));
-      // Four experts at a time, whose loads a GPU then waits for together.
+      // Reads four experts at a time, so that a GPU waits for them together.
       auto const experts = static_cast<std::uint32_t>(n);
       std::uint32_t const quarter = (experts + 3) / 4;
       std::int32_t const copies = team.sum(quarter, [=](index_t i) {

@@ -297,7 +297,7 @@ struct waterline_fill_body {
     index_t const tokens = tiles.size(tile);
     index_t const n = ranks.size();
     bool const proposes = Team::is_serial && unmet_before(0) > 0;
-    // All loads overlap.
+    // All reads overlap.
     team.for_each(maximum{}(n, tokens), [=, this](index_t i) {
       std::int32_t const slack = i < n ? memory.room[i] : 0;
       std::int64_t const unmet = i == 0 ? unmet_before(0) : 0;
@@ -628,7 +628,7 @@ struct waterline_fill_body {
     index_t const begin = tiles.first(tile);
     index_t const tokens = tiles.size(tile);
     std::int32_t const* const room = memory.room_in(round - 1, n);
-    // Loads of the round overlap with those of the counts.
+    // The reads of the round overlap with those of the counts.
     auto const counts = counted_in(round - 1).add_up(
         team, arrays, tile, Team::is_serial ? n : maximum{}(n, tokens), [=, this](index_t i) {
           std::int32_t const proposed = i < tokens ? proposal[begin + i] : 0;
