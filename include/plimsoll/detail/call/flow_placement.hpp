@@ -55,16 +55,18 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
 }
 
 /// Throws what `flow_placement` refuses.
-inline void throw_flow_fault(refused_value const& of) {
-  switch (of.found().kind) {
+inline void throw_flow_fault(refused_value const& refused) {
+  switch (refused.found().kind) {
     case fault_kind::expert_id:
-      of.fail("options.in_use", "-1 or an expert of the layer", of.got() + of.where("slot"));
+      refused.fail("options.in_use", "-1 or an expert of the layer",
+                   refused.got() + refused.where("slot"));
     case fault_kind::stray_slot:
-      of.fail("options.in_use", "-1 in slots of no rank", of.got() + of.where("slot"));
+      refused.fail("options.in_use", "-1 in slots of no rank",
+                   refused.got() + refused.where("slot"));
     default:
       break;
   }
-  throw_replication_fault(of);
+  throw_replication_fault(refused);
 }
 
 /// Returns the reports, which the body writes as certificates.

@@ -258,7 +258,8 @@ history_loads<Context> read_history(std::string_view name, Context const& contex
   result.loads = out;
   buffer<std::uint8_t, Context> const loaded(context, steps * layers);
   planning_reports(
-      name, context, lists, layers, 1, [](refused_value const& of) { throw_load_fault(of); },
+      name, context, lists, layers, 1,
+      [](refused_value const& refused) { throw_load_fault(refused); },
       [&](problem_report* reports) {
         launch(context, layers, history_check_body<Loads>{loads, loaded.data(), reports});
       });

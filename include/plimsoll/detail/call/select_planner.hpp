@@ -301,7 +301,8 @@ class loaded_steps {
       : layers_(static_cast<std::size_t>(loads.extent(1))) {
     buffer<std::uint8_t, Context> const loaded(context, loads.extent(0) * loads.extent(1));
     run_planning(
-        name, context, loads.extent(1), 1, [](refused_value const& of) { throw_load_fault(of); },
+        name, context, loads.extent(1), 1,
+        [](refused_value const& refused) { throw_load_fault(refused); },
         [&](problem_report* reports) {
           launch(context, loads.extent(1),
                  history_check_body<Loads>{loads, loaded.data(), reports});
