@@ -73,8 +73,8 @@ inline void throw_flow_fault(refused_value const& refused) {
 inline std::vector<flow_placement_report> flow_reports(std::vector<certificate> const& written) {
   std::vector<flow_placement_report> result;
   result.reserve(written.size());
-  for (certificate const& one : written) {
-    result.push_back({one.work, static_cast<index_t>(one.value)});
+  for (certificate const& report : written) {
+    result.push_back({report.work, static_cast<index_t>(report.value)});
   }
   return result;
 }
@@ -117,8 +117,8 @@ inline double sum_towards(bool up, double a, double b) {
 inline host_list<double> speed_sums(host_list<double> speed) {
   std::sort(speed.rbegin(), speed.rend());  // std::greater costs all of <functional>
   host_list<double> result(1, 0.0, speed.get_allocator());
-  for (double const one : speed) {
-    result.push_back(sum_towards(true, result.back(), one));
+  for (double const rank_speed : speed) {
+    result.push_back(sum_towards(true, result.back(), rank_speed));
   }
   return result;
 }

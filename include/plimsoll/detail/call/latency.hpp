@@ -257,12 +257,12 @@ struct latency_piece_lists {
     while ((last >> shift) >= (1 << 16)) {
       ++shift;
     }
-    std::int32_t at = 0;
+    std::int32_t piece = 0;
     for (std::int64_t bucket = 0; bucket <= (last >> shift) + 1; ++bucket) {
-      while (ends[static_cast<std::size_t>(at)] < static_cast<double>(bucket << shift)) {
-        ++at;
+      while (ends[static_cast<std::size_t>(piece)] < static_cast<double>(bucket << shift)) {
+        ++piece;
       }
-      first.push_back(at);
+      first.push_back(piece);
     }
     first.push_back(static_cast<std::int32_t>(ends.size()) - 1);
   }
