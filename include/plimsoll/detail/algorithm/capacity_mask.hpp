@@ -48,7 +48,7 @@ struct capacity_rule {
                                 static_cast<double>(experts));
   }
   /// The most pairs that an expert keeps.
-  [[nodiscard]] PLIMSOLL_HD index_t of(index_t e) const {
+  [[nodiscard]] PLIMSOLL_HD index_t capacity(index_t e) const {
     return unlimited ? tokens : minimum{}(limited(e), tokens);
   }
   /// Rows of a buffer of that capacity. Engines whose buffers have one size in every batch give it
@@ -453,7 +453,7 @@ struct select_pairs_body {
     index_t const to = lists.pool_begin(pool + 1);
     auto const capacity_at = [=, this](index_t position) {
       index_t const e = lists.expert_at(position);
-      return lists.left_out != nullptr && lists.left_out[e] != 0 ? index_t{0} : rule.of(e);
+      return lists.left_out != nullptr && lists.left_out[e] != 0 ? index_t{0} : rule.capacity(e);
     };
     index_t const capacity =
         lists.by_rank ? team.sum(to - from, [=](index_t i) { return capacity_at(from + i); })

@@ -77,7 +77,7 @@ struct latencies_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const experts = loads.extent(2);
-    step_tile const tile = tiles().of(problem);
+    step_tile const tile = tiles().tile(problem);
     index_t const layer = tile.layer;
     arrays const at{memory, experts, ranges.ranks};
     team.for_each(ranges.ranks + 1, [=, this](index_t r) {

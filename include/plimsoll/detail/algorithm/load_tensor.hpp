@@ -174,7 +174,7 @@ struct rank_loads_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const experts = loads.extent(2);
-    step_tile const tile = tiles().of(problem);
+    step_tile const tile = tiles().tile(problem);
     index_t const layer = tile.layer;
     rank_loads_arrays const arrays{memory, experts, ranges.ranks};
     double* const share = arrays.share;

@@ -502,7 +502,7 @@ struct team_flow : blocking_flow {
       rank_arc const arc = g.arcs[step.arc];
       // Reads before the first write overlap.
       std::int64_t const left = s.share[arc.target] - amount;
-      expert_ranks& there = g.of(arc.expert, to);
+      expert_ranks& there = g.ranks_with(arc.expert, to);
       std::uint64_t const givers = there.givers | layer_graph::bit(to);
       std::int64_t& other = s.share[g.target_of(arc.expert, to)];
       std::int64_t const more = other + amount;
@@ -510,7 +510,7 @@ struct team_flow : blocking_flow {
       other = more;
       there.givers = givers;
       if (left == 0) {
-        g.of(arc.expert, step.rank).givers ^= layer_graph::bit(step.rank);
+        g.ranks_with(arc.expert, step.rank).givers ^= layer_graph::bit(step.rank);
         g.way[step.rank].to = -1;
       }
       if (i == 0) {

@@ -337,7 +337,7 @@ struct swap_search_body : search_problem {
       s.holder[0][t] = whose[0];
       s.holder[1][t] = whose[1];
     });
-    return objective.of(team, steps, s.top[0]);
+    return objective.value(team, steps, s.top[0]);
   }
 
   /// Returns the swap, or move into a free slot, that lowers the score most. Branch and bound:
@@ -761,7 +761,7 @@ struct search_result_body : search_problem {
         restart_scores(layer, i) = divide(static_cast<double>(score_of_restart[i]), per_cost);
       });
     }
-    std::int64_t const bound = objective.of(team, steps, bounds + layer * steps);
+    std::int64_t const bound = objective.value(team, steps, bounds + layer * steps);
     std::int64_t const work = team.sum(
         restarts, [=, this](index_t i) { return std::int64_t{swaps[layer * restarts + i]}; });
     search_units exact = *units;
@@ -808,7 +808,7 @@ struct search_result_body : search_problem {
       exact = search_units::up_to(top, steps);
     }
     team.for_each(steps, [=](index_t t) { at.rounded[t] = exact.above(at.latency[t]); });
-    return objective.of(team, steps, at.rounded);
+    return objective.value(team, steps, at.rounded);
   }
   /// Largest double at most x, and in `at_least` the smallest double at least x.
   [[nodiscard]] PLIMSOLL_HD static double at_most(std::int64_t x) {

@@ -28,7 +28,7 @@ struct step_objective {
   index_t above;
 
   template <class Team>
-  PLIMSOLL_HD std::int64_t of(Team& team, index_t steps, std::int64_t const* latency) const {
+  PLIMSOLL_HD std::int64_t value(Team& team, index_t steps, std::int64_t const* latency) const {
     if (is_sum) {
       return team.sum(steps, [=](index_t t) { return latency[t]; });
     }
@@ -62,13 +62,13 @@ struct search_units {
 
   /// Accepts any cost, even an invalid one: the table is filled before layers are refused for their
   /// costs, and a double outside int64 must not be converted.
-  PLIMSOLL_HD std::int64_t of(double cost) const {
+  PLIMSOLL_HD std::int64_t floor(double cost) const {
     double const usable = cost > 0 ? cost : 0.0;
     return static_cast<std::int64_t>(multiply(usable < top ? usable : top, per_cost));
   }
   /// Units of a cost up to `top`, rounded up.
   PLIMSOLL_HD std::int64_t above(double cost) const {
-    std::int64_t const below = of(cost);
+    std::int64_t const below = floor(cost);
     return below + static_cast<std::int64_t>(static_cast<double>(below) < multiply(cost, per_cost));
   }
   /// Chooses the unit so that `steps` latencies up to `top` together have fewer than 2^61 units.
@@ -97,7 +97,7 @@ struct search_price {
 
     PLIMSOLL_HD std::int64_t operator()(double tokens) const {
       auto const n = static_cast<std::int64_t>(tokens);
-      return n < tabulated ? table[n] : all->units.of(all->cost(rank, tokens));
+      return n < tabulated ? table[n] : all->units.floor(all->cost(rank, tokens));
     }
   };
 
@@ -387,7 +387,7 @@ struct search_table_body : search_problem {
     index_t const last = minimum{}(first + part, units->tabulated);
     team.for_each(maximum{}(last - first, index_t{0}), [=, this](index_t i) {
       index_t const n = first + i;
-      table[rank * table_width + n] = units->of(cost(rank, static_cast<double>(n)));
+      table[rank * table_width + n] = units->floor(cost(rank, static_cast<double>(n)));
     });
   }
 };

@@ -58,7 +58,7 @@ struct search_perturbation_body : swap_search_body<Cost> {
     }
     index_t const slots = this->where.ranges.slots;
     std::int64_t const bound =
-        this->objective.of(team, this->steps, this->bounds + layer * this->steps);
+        this->objective.value(team, this->steps, this->bounds + layer * this->steps);
     index_t const begin = layer * this->restarts;
     auto const first =
         team.argmin(this->restarts, [&](index_t i) { return this->scores[begin + i]; });

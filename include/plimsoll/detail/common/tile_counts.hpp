@@ -145,13 +145,13 @@ struct tiled_counts {
     auto const end = needs_totals ? static_cast<std::int32_t>(tiles()) : here;
     team.for_each(maximum{}(parts * columns, n), [=, this](index_t i) {
       auto const store = read(i);
-      auto const at = static_cast<std::int32_t>(i);
+      auto const number = static_cast<std::int32_t>(i);
       std::int32_t part = 0;
       for (std::int32_t k = 1; k <= parts; ++k) {
-        part += at >= k * width;
+        part += number >= k * width;
       }
       if (part < parts) {
-        std::int32_t const c = at - part * width;
+        std::int32_t const c = number - part * width;
         std::int32_t const first = end * part / parts;
         std::int32_t const last = end * (part + 1) / parts;
         std::int32_t const middle = minimum{}(maximum{}(here, first), last);
@@ -201,9 +201,9 @@ struct tiled_counts {
     std::int32_t sum = 0;
     PLIMSOLL_NO_UNROLL
     for (std::int32_t t = first; t < last; t += at_once) {
-      std::int32_t const at = t * width + column;
+      std::int32_t const cell = t * width + column;
       for (std::int32_t k = 0; k < at_once; ++k) {
-        sum += t + k < last ? counts[at + k * width] : 0;
+        sum += t + k < last ? counts[cell + k * width] : 0;
       }
     }
     return sum;
