@@ -613,11 +613,11 @@ struct split_steps_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const layers = loads.extent(1);
     index_t const step = problem / layers;
-    auto one = solve;
-    one.loads = step_of(loads, step);
-    one.certificates = {certificates + step * layers, layers};
-    one.faults = faults == nullptr ? nullptr : faults + step * layers;
-    one(team, memory, problem - step * layers);
+    auto step_solver = solve;
+    step_solver.loads = step_of(loads, step);
+    step_solver.certificates = {certificates + step * layers, layers};
+    step_solver.faults = faults == nullptr ? nullptr : faults + step * layers;
+    step_solver(team, memory, problem - step * layers);
   }
 };
 

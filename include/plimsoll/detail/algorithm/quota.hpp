@@ -325,13 +325,14 @@ struct split_rounding {
     return found;
   }
   /// Returns the bit of `open` for a slot of the rank, 0 if it has none.
-  [[nodiscard]] PLIMSOLL_HD static std::uint32_t bit_of(rank_slots const& of, std::int32_t slot) {
-    auto const passed = static_cast<std::uint32_t>(slot - of.first);
+  [[nodiscard]] PLIMSOLL_HD static std::uint32_t bit_of(rank_slots const& slots,
+                                                        std::int32_t slot) {
+    auto const passed = static_cast<std::uint32_t>(slot - slots.first);
     return passed < window ? std::uint32_t{1} << passed : 0;
   }
   /// Returns whether `open` covers all slots of the rank from `first` on.
-  [[nodiscard]] PLIMSOLL_HD static bool covers_all(rank_slots const& of) {
-    return of.first + window >= of.end;
+  [[nodiscard]] PLIMSOLL_HD static bool covers_all(rank_slots const& slots) {
+    return slots.first + window >= slots.end;
   }
   /// Returns the rank's first slot with a fraction, other than `excluded`; `none` if there is none.
   PLIMSOLL_HD std::int32_t slot_of_rank(std::int32_t r, std::int32_t excluded) const {
@@ -399,21 +400,21 @@ struct split_rounding {
         if (node_at(expert_seen, length) != node.expert) {
           mark[node.expert] = length + 1;
           std::int32_t onward = node.onward;
-          std::int32_t at = node.onward_rank;
+          std::int32_t onward_rank = node.onward_rank;
           std::uint32_t bit = bit_of(to, onward);
           if ((to.open & bit) == 0 && fraction(onward) == 0) {
             advance(slot);
             onward = slot_nodes[slot].onward;
-            at = slot_nodes[slot].onward_rank;
-            to = slots_of[at];
+            onward_rank = slot_nodes[slot].onward_rank;
+            to = slots_of[onward_rank];
             bit = bit_of(to, onward);
-            seen = mark[at];
+            seen = mark[onward_rank];
           }
-          walk[length + 2] = {onward, at};
+          walk[length + 2] = {onward, onward_rank};
           std::int32_t const there = node_at(seen, length);
           length += 2;
-          if (there != at) {
-            mark[at] = length;
+          if (there != onward_rank) {
+            mark[onward_rank] = length;
             std::uint32_t const found = to.open & ~bit;
             slot = found != 0 ? to.first + lowest_bit(found) : covers_all(to) ? none : unknown;
             continue;

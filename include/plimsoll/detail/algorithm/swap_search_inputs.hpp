@@ -433,7 +433,7 @@ struct search_bound_body : search_problem {
       return;
     }
     auto const price = price_in(layers[layer], cost);
-    arrays const at = arrays::in(memory, ranks);
+    arrays const local = arrays::in(memory, ranks);
     double const total = totals[problem];
     double const heaviest =
         team.max(experts, [=, this](index_t e) { return shares_of(layer)[e * steps + step]; });
@@ -448,8 +448,8 @@ struct search_bound_body : search_problem {
     std::int64_t low = maximum{}(idle, least(heaviest)) - 1;  // too short
     std::int64_t high = maximum{}(idle, least(total));        // long enough
     team.for_each(ranks, [=, this](index_t r) {
-      at.some[r] = 0;
-      at.enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
+      local.some[r] = 0;
+      local.enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
     });
     // Keeps 37 bits of the number of tokens, so that all multiples of a part are exact.
     double const part = multiply(double_of(bits_of(total) >> 16 << 16), 1.0 / parts);
@@ -457,18 +457,19 @@ struct search_bound_body : search_problem {
     while (high - low > 1 + (high >> precision)) {
       std::int64_t const time = low + (high - low) / 2;
       index_t const done = team.sum(ranks, [=](index_t r) {
-        std::int32_t a = at.some[r];
-        for (std::int32_t b = at.enough[r]; b - a > 1;) {
+        std::int32_t a = local.some[r];
+        for (std::int32_t b = local.enough[r]; b - a > 1;) {
           std::int32_t const middle = a + (b - a) / 2;
           double const tokens = multiply(part, static_cast<double>(middle));
           (price(r, is_whole ? whole_tokens(tokens) : tokens) <= time ? a : b) = middle;
         }
-        at.now[r] = a;
+        local.now[r] = a;
         return index_t{a} + 1;  // the rank can do less than this
       });
       bool const is_enough = done >= parts;
       team.for_each(ranks, [=](index_t r) {
-        (is_enough ? at.enough[r] : at.some[r]) = at.now[r] + static_cast<std::int32_t>(is_enough);
+        (is_enough ? local.enough[r] : local.some[r]) =
+            local.now[r] + static_cast<std::int32_t>(is_enough);
       });
       (is_enough ? high : low) = time;
     }
