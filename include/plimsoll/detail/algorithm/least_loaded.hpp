@@ -768,8 +768,8 @@ struct least_loaded_body {
   }
 
   /// Predicts the visits of a rank's experts from the load that the rank has by then, and lists
-  /// those that are not in the list. Begins after the expert at index `after` of `homes.expert`, which
-  /// has `tokens` tokens, in the order of visits: the heaviest first, then by rising index.
+  /// those that are not in the list. Begins after the expert at index `after` of `homes.expert`,
+  /// which has `tokens` tokens, in the order of visits: the heaviest first, then by rising index.
   PLIMSOLL_HD void list_visits(least_loaded_state const& s, index_t r, std::int32_t load,
                                std::int32_t tokens, std::int32_t after) const {
     std::int32_t const capacity = s.capacity[r];
@@ -1243,8 +1243,8 @@ struct least_loaded_body {
     team.store(out.outcome, spill_outcome{report, {}});
   }
 
-  /// Writes the expert's segments at home from index `first`, but no more segments than it has in the
-  /// plan.
+  /// Writes the expert's segments at home from index `first`, but no more segments than it has in
+  /// the plan.
   PLIMSOLL_HD void write_at_home(least_loaded_state const& s, index_t e, index_t first) const {
     least_loaded_state::given_expert const given = s.given[e];
     std::int32_t const segments = minimum{}(given.copies, s.split[e].segments);

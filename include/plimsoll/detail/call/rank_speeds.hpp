@@ -29,7 +29,8 @@ struct rank_speeds {
   double fastest = 1;
   bool equal_speeds = true;  ///< all live ranks have the same speed
 
-  /// Returns the speeds in integer units; `stored` is where the policy keeps the elements of `speed`.
+  /// Returns the speeds in integer units; `stored` is where the policy keeps the elements of
+  /// `speed`.
   [[nodiscard]] speed_units units(double const* stored) const {
     return {stored, equal_speeds ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), equal_speeds};
   }
