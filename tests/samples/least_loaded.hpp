@@ -20,18 +20,19 @@ void sample_least_loaded(Run& run) {
   auto const arranged = run.array(ints(8, 9), 8);
   auto const groups = run.array(std::vector<plimsoll::spill_segment>(2), 2);
   auto const counted = run.array(std::vector<plimsoll::spill_counters>(1), 1);
-  auto planner = run.prepare("least_loaded", [&] {
-    return plimsoll::least_loaded(
-        run.policy,
-        {.on = run.ranks("options.on", 2),
-         .experts = 2,
-         .home_rank = run.ids("options.home_rank", home_rank),
-         .round = run.option("options.round", plimsoll::rounding_mode::up),
-         .min_chunk = 1,
-         .trigger = run.option("options.trigger", plimsoll::spill_trigger::rank_imbalance),
-         .small_excess = run.option("options.small_excess", plimsoll::small_excess_policy::helper),
-         .max_token_copies = 4});
-  });
+  auto const options = [&] {
+    return plimsoll::least_loaded_options{
+        .on = run.ranks("options.on", 2),
+        .experts = 2,
+        .home_rank = run.ids("options.home_rank", home_rank),
+        .round = run.option("options.round", plimsoll::rounding_mode::up),
+        .min_chunk = 1,
+        .trigger = run.option("options.trigger", plimsoll::spill_trigger::rank_imbalance),
+        .small_excess = run.option("options.small_excess", plimsoll::small_excess_policy::helper),
+        .max_token_copies = 4};
+  };
+  auto planner =
+      run.prepare("least_loaded", [&] { return plimsoll::least_loaded(run.policy, options()); });
   run.work("least_loaded::update", [&] {
     planner.update(run.ids("home_rank", home_rank), run.ranks("on", 2, {.of_placement = true}));
   });
@@ -52,20 +53,11 @@ void sample_least_loaded(Run& run) {
   run.expect(arranged.values()[0], 0);
   run.call("validate", [&] {
     auto const plan = planner.plan_ref();
-    plimsoll::validate(
-        run.policy,
-        {run("plan.offsets", plan.offsets), run("plan.segments", plan.segments),
-         run("plan.transfer_offsets", plan.transfer_offsets),
-         run("plan.transfers", plan.transfers)},
-        run.in("loads", loads),
-        {.on = run.ranks("options.on", 2),
-         .experts = 2,
-         .home_rank = run.ids("options.home_rank", home_rank),
-         .round = run.option("options.round", plimsoll::rounding_mode::up),
-         .min_chunk = 1,
-         .trigger = run.option("options.trigger", plimsoll::spill_trigger::rank_imbalance),
-         .small_excess = run.option("options.small_excess", plimsoll::small_excess_policy::helper),
-         .max_token_copies = 4});
+    plimsoll::validate(run.policy,
+                       {run("plan.offsets", plan.offsets), run("plan.segments", plan.segments),
+                        run("plan.transfer_offsets", plan.transfer_offsets),
+                        run("plan.transfers", plan.transfers)},
+                       run.in("loads", loads), options());
   });
 }
 PLIMSOLL_SAMPLE(least_loaded);
