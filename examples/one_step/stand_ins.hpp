@@ -106,9 +106,11 @@ bool is_right(int step, plimsoll::placement<Policy> const& placement,
     double const sum = static_cast<double>(std::accumulate(loads.begin(), loads.end(), index_t{0}));
     return static_cast<double>(*std::max_element(loads.begin(), loads.end())) * ranks / sum;
   };
-  std::printf("%4d %8d %7d %11.3f %9.3f %16.3f%s\n", step, static_cast<int>(tokens * top_k),
-              static_cast<int>(tokens * top_k - copies), uneven(alone), uneven(split),
-              uneven(with_shared), right ? "" : "  a slot is wrong");
+  std::printf(
+      "step %d: %d copies, %d dropped; peak / mean %.3f without replicas, %.3f split, %.3f with "
+      "shared%s\n",
+      step, static_cast<int>(tokens * top_k), static_cast<int>(tokens * top_k - copies),
+      uneven(alone), uneven(split), uneven(with_shared), right ? "" : "; a slot is wrong");
   return right;
 }
 
