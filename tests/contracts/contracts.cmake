@@ -17,6 +17,7 @@ file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt "${listed}")
 plimsoll_add_contract(headers.listed listed.sh ${include_dir} ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt)
 plimsoll_add_contract(headers.layout layout.sh ${include_dir})
 plimsoll_add_contract(headers.entries entries.sh ${PROJECT_SOURCE_DIR})
+plimsoll_add_contract(docs.pages pages.sh ${PROJECT_SOURCE_DIR})
 plimsoll_add_contract(script.new new_primitive.sh ${PROJECT_SOURCE_DIR} ${CMAKE_CXX_COMPILER})
 plimsoll_add_contract(headers.macros macros.sh ${include_dir})
 plimsoll_add_contract(bodies.no_cmath no_cmath.sh ${include_dir}/plimsoll/detail/algorithm
