@@ -19,6 +19,7 @@ for page in docs/*.md docs/measured/*.md; do
   [[ $page == docs/README.md ]] || grep -qE "\]\(${page#docs/}[)#]" docs/README.md || complain "docs/README.md does not link to $page"
   ! awk 'NR == 1 { next } /[^ ]/ { inside = 1 } inside && !/[^ ]/ { exit } inside' "$page" | grep -q 'detail/' ||
     complain "$page: the first paragraph names a file of detail/, which no caller includes"
+  ! grep -nF ']()' "$page" || complain "$page: a link to nowhere"
 done
 
 words=$(cat "${way_in[@]}" | wc -w)
