@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine has instead: the router, the all-reduce between ranks; and the checks of this program.
+// What an engine has instead: the router, and the all-reduce between ranks; and checks.
 #pragma once
 
 #include <algorithm>
