@@ -70,6 +70,7 @@ class least_loaded {
       : pipeline_(detail::resolve(policy), options, price) {
     detail::synchronize(pipeline_.context());
   }
+  PLIMSOLL_EXPECT_ON_OF_OBJECT(least_loaded, (P const& policy), (policy))
 
   [[nodiscard]] least_loaded_options const& options() const { return pipeline_.options(); }
 
@@ -335,6 +336,8 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
   detail::expect_elements(call, "plan.transfers", plan.transfers);
   detail::validate_spills(context, plan, tokens, options);
 }
+
+PLIMSOLL_EXPECT_ON(validate, (spill_plan_ref const& plan, Loads const& loads), (plan, loads))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

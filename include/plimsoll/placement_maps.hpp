@@ -419,6 +419,8 @@ void validate(P const& policy, placement_ref const& placement, Padded const& log
   detail::compare_padded(call, detail::resolve(policy), padded, map);
 }
 
+PLIMSOLL_EXPECT_ON(validate, (placement_ref const& placement), (placement))
+
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 }}  // namespace plimsoll

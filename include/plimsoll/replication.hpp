@@ -97,6 +97,11 @@ replication<P> replicate(P const& policy, Loads const& loads, index_t slots,
   return result;
 }
 
+PLIMSOLL_EXPECT_BRACES(rank_set, "{.where = {.on = {.ranks = ...}}}", replicate,
+                       (Loads const& loads, index_t slots), (loads, slots))
+PLIMSOLL_EXPECT_BRACES(placement_options, "{.where = {.on = ...}}", replicate,
+                       (Loads const& loads, index_t slots), (loads, slots))
+
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 }}  // namespace plimsoll

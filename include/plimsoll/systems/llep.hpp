@@ -55,6 +55,8 @@ class llep {
                            "as rank");
     detail::synchronize(detail::resolve(policy));
   }
+  PLIMSOLL_EXPECT_BRACES_OF_OBJECT(rank_set, "{.assignment = {.on = {.ranks = ...}}}", llep,
+                                   (P const& policy), (policy))
 
   /// @brief Takes other homes of experts, as after a new placement. The object and its memory stay,
   ///   so
