@@ -29,11 +29,11 @@ bool run(Policy const& policy, Record record) {
                                                .max_tokens = tokens,
                                                .factor = 2}});  // at most twice the mean
   plimsoll::load_window<std::int32_t, Policy> ring(policy, 1, experts, {.window = 100});
-  plimsoll::lplb split(policy, placement.ref(), {.max_token_copies = tokens * top_k});
+  plimsoll::lplb split(policy, placement, {.max_token_copies = tokens * top_k});
   std::vector<plimsoll::waterfill<Policy>> shared;  // an engine's process has that of its own rank
   for (index_t rank = 0; rank < ranks; ++rank) {
     shared.emplace_back(
-        policy, placement.ref(),
+        policy, placement,
         plimsoll::waterfill_options{
             .rank = rank, .line = {.top_k = top_k, .max_tokens = rank_tokens, .min_tokens = 0}});
   }
@@ -50,10 +50,8 @@ bool run(Policy const& policy, Record record) {
   auto ids_dispatched = plimsoll::zeros<plimsoll::dispatch_counters>(policy, 1);
 
   auto const step = record([&] {
-    drop.apply(logits, {.ids = kept.view(),
-                        .weights = weights.view(),
-                        .counts = row_of(staying),
-                        .report = report.view()});
+    drop.apply(logits,
+               {.ids = kept, .weights = weights, .counts = row_of(staying), .report = report});
     // The ring gets the counts before the mask: a planner must see what the router asks for.
     plimsoll::count_tokens(policy, drop.routed_ids(tokens), {}, row_of(routed), ids_counted);
     ring.push(routed);
