@@ -73,8 +73,7 @@ class array {
   array(P const& policy, Range const& elements) : array(policy, elements, std::size(elements)) {}
 
   /// @brief Copies a contiguous range from host memory, in row-major order, to an array of the
-  ///   given
-  /// extents.
+  /// given extents.
   ///
   /// @throws invalid_input if an extent is negative or their product is not the size of the range
   /// @workspace keeps the elements, from the policy
