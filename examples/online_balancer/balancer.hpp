@@ -38,7 +38,6 @@ namespace online_balancer {
 constexpr index_t planning_steps = 8;  ///< steps after which the worker's answer is taken
 constexpr std::int64_t expert_bytes = 44'000'000;
 
-// [plan]
 /// Plans for steps to come, close to the placement in use.
 inline host_placement plan_near(plimsoll::placement_ref const& in_use, auto const& history,
                                 double keep_bonus, liveness const& active) {
@@ -53,7 +52,6 @@ inline plimsoll::transfer_plan list_transfers(plimsoll::placement_ref const& fro
                                               liveness const& active) {
   return plimsoll::transfers(seq, from, to, {.on = ranks_of(active), .expert_bytes = expert_bytes});
 }
-// [end]
 
 // [worker]
 /// Input of the worker: copies, since the serving thread changes its own meanwhile.
@@ -182,7 +180,6 @@ class engine {
     return {seq, recent_.to_host(), window, layers, experts};
   }
 
-  // [ask]
   /// Hands the last steps to the worker. An engine keeps one thread for all questions.
   void ask(index_t now) {
     asked_ = std::async(std::launch::async,
@@ -229,7 +226,6 @@ class engine {
     }
     std::printf("\n");
   }
-  // [end]
 
   // [migrate]
   /// Moves one layer a step, so that a step waits for the transfers of one layer at most.

@@ -54,7 +54,6 @@ class layer {
         source_quotas_(policy, ranks, slots),
         routed_(policy, 1) {}
 
-  // [step]
   /// Enqueues a step: masks the router's choices, splits and dispatches what is kept, and places
   /// the rows of the shared expert. One process neither allocates nor waits.
   void enqueue(plimsoll::matrix_ref<std::int32_t> const& topk_ids,
@@ -82,7 +81,6 @@ class layer {
       shared_.fill(rows(chosen, rank), rank, {}, rows(filled, rank), {});
     }
   }
-  // [end]
 
   // [dispatch]
   /// Chooses the slots of this process's tokens. With several processes, the quotas are divided

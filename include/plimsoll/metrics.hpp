@@ -30,7 +30,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @workspace none
 /// @stream enqueues one kernel, does not synchronize
 /// @determinism the same bits under every policy: sums are of integers, or in the fixed order of
-///   `sum_ordered` (see determinism.md)
+///   `sum_ordered` (see docs/design.md)
 template <execution_policy P, class Loads, class Out>
 void measure(P const& policy, Loads const& loads, Out&& out) {
   detail::checked_call call("measure");

@@ -144,14 +144,14 @@ enum class round_rule : std::int32_t {
 
 /// Transfer of one expert's weights to one slot.
 struct transfer {
-  std::int32_t layer = 0;
-  std::int32_t expert = 0;
+  std::int32_t layer = 0;   ///< Layer: a row of the placements.
+  std::int32_t expert = 0;  ///< Expert whose weights are sent.
   /// Rank that sends; -1 for host memory.
   std::int32_t source_rank = -1;
   /// Slot that is read; -1 for host memory.
   std::int32_t source_slot = -1;
-  std::int32_t destination_rank = 0;
-  std::int32_t destination_slot = 0;
+  std::int32_t destination_rank = 0;  ///< Rank that receives.
+  std::int32_t destination_slot = 0;  ///< Slot that holds the expert in the new placement.
   /// Round of the layer, from 0.
   std::int32_t round = 0;
   /// Staging slot of the destination rank that receives the weights, since later rounds or this
@@ -160,8 +160,8 @@ struct transfer {
   /// Last round that reads the destination slot: the weights move from the staging slot to the
   /// destination slot at the end of this round. Equal to `round` without a staging slot.
   std::int32_t commit_round = 0;
-  transfer_kind kind = transfer_kind::local_copy;
-  std::int64_t bytes = 0;
+  transfer_kind kind = transfer_kind::local_copy;  ///< Path of the weights.
+  std::int64_t bytes = 0;                          ///< Bytes of the expert, `expert_bytes`.
 
   friend bool operator==(transfer const&, transfer const&) = default;
 };
@@ -169,10 +169,10 @@ struct transfer {
 /// Speed of the paths of transfers, in bytes per second and rank, above 0. The defaults are those
 /// of an H100 with NVLink 4, one 400 Gb/s network adapter per GPU, and PCIe 5.
 struct transfer_bandwidths {
-  double local_copy = 1.5e12;
-  double same_node = 450e9;
-  double across_nodes = 50e9;
-  double from_host = 50e9;
+  double local_copy = 1.5e12;  ///< From slot to slot of a rank.
+  double same_node = 450e9;    ///< Between ranks of a node.
+  double across_nodes = 50e9;  ///< Between ranks of different nodes.
+  double from_host = 50e9;     ///< From host memory to a rank.
 };
 
 /// Options of `transfers`. Arrays are in the policy's memory.
@@ -196,6 +196,7 @@ struct layer_transfers {
   index_t rounds_bound = 0;
   /// Most staging slots that a rank needs at one time.
   index_t staging_slots = 0;
+  /// Slots of the layer that change.
   slot_changes changes = {};
   /// Estimated duration of its rounds, one after another.
   double seconds = 0;

@@ -17,6 +17,7 @@ file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt "${listed}")
 plimsoll_add_contract(headers.listed listed.sh ${include_dir} ${CMAKE_CURRENT_BINARY_DIR}/listed_headers.txt)
 plimsoll_add_contract(headers.layout layout.sh ${include_dir})
 plimsoll_add_contract(headers.entries entries.sh ${PROJECT_SOURCE_DIR})
+plimsoll_add_contract(docs.pages pages.sh ${PROJECT_SOURCE_DIR})
 plimsoll_add_contract(script.new new_primitive.sh ${PROJECT_SOURCE_DIR} ${CMAKE_CXX_COMPILER})
 plimsoll_add_contract(headers.macros macros.sh ${include_dir})
 plimsoll_add_contract(comments comments.sh ${include_dir} ${PROJECT_SOURCE_DIR}/examples ${PROJECT_SOURCE_DIR}/bench)
@@ -29,6 +30,19 @@ foreach(compiler IN ITEMS GXX CLANGXX)
     plimsoll_add_contract(headers.no_cuda.${name} no_cuda.sh ${include_dir} ${PLIMSOLL_${compiler}})
   endif()
 endforeach()
+
+# Every primitive, that is every sample except those of headers on which all depend, has typed tests for every policy.
+file(GLOB primitives RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/samples CONFIGURE_DEPENDS samples/*.hpp)
+list(TRANSFORM primitives REPLACE "\\.hpp$" "")
+list(REMOVE_ITEM primitives all array memory random)
+list(TRANSFORM primitives REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE programs)
+if(PLIMSOLL_TEST_NO_OMP OR NOT OpenMP_CXX_FOUND)
+  list(PREPEND programs --without-omp)
+endif()
+if(NOT PLIMSOLL_TEST_POLICY)
+  plimsoll_add_ctest(policies LABELS host COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/contracts/policies.sh
+                     ${programs})
+endif()
 
 # A program of two host files, and one that adds a file compiled by nvcc.
 plimsoll_add_test_program(odr contracts/odr.test.cpp contracts/odr_other.cpp)
@@ -48,6 +62,10 @@ if(plimsoll_with_cuda)
   target_compile_definitions(odr_cu PRIVATE PLIMSOLL_TEST_NVCC_TU)
   plimsoll_only_compile(odr_cu)
   plimsoll_add_ctest(odr.cu LABELS device COMMAND odr_cu)
+
+  list(TRANSFORM programs REPLACE "(.+)>" "\\1_cu>")
+  plimsoll_add_ctest(policies.cu LABELS device COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/contracts/policies.sh
+                     ${programs})
 
   # Every header, and every body, in two files of device/, for the architectures that users have.
   list(TRANSFORM headers REPLACE "^${include_dir}/(.*)$" "#include <\\1>")

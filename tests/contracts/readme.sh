@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # readme.sh CHECKOUT OUTPUT-OF-DEMO PREFIX
-# Every block of README.md and of docs/README.md holds, as a reader of CHECKOUT would try it:
+# Every block of README.md and of the quick start holds, as a reader of CHECKOUT would try it:
 #   $ COMMAND ...          is in the output of script/demo, with what it prints; a line "..." stands for any
 #   script/NAME  # ...     such a script exists; .ci/run runs demo and test
 #   g++ ...                compiles beside a checkout in the folder plimsoll
@@ -56,7 +56,7 @@ cmake_block() { # BLOCK
   done
 }
 
-for page in README.md docs/README.md; do
+for page in README.md docs/quick_start.md; do
   blocks "$checkout/$page"
   for block in "$folder"/blocks/*; do
     [[ -e $block ]] || continue

@@ -48,20 +48,21 @@ struct x_options {
       .tolerance = 1,
   };  ///< Designated, over lines.
   Cost cost;  ///< No default.
+  /// Before an ordinary one.
   double double2 = 1e-6;  // ordinary
-  int bare = 4;
+  int bare = 4;  ///< Bare.
   // An ordinary comment is no declaration.
-  int after_ordinary = 5;
+  int after_ordinary = 5;  ///< After an ordinary comment.
 
   /// Returns a number, in one line.
   [[nodiscard]] PLIMSOLL_HD constexpr double gap() const { return value == 0 ? 0.0 : 1; }
-  int after_short_function = 6;
+  int after_short_function = 6;  ///< After a short function.
   /// Returns a number.
   double long_function() const {
     double half = 0.5;  ///< not a member
     return half;
   }
-  int after_long_function = 7;
+  int after_long_function = 7;  ///< After a long function.
   template <class T>
   int declared(T const&,
                int) const;
@@ -71,6 +72,12 @@ struct x_options {
   static constexpr int rank = 2;
   /// The last one.
   Id last = 8;
+};
+
+struct undocumented {
+  int one = 0;  ///< Documented.
+  int two = 0;
+  int three = 0;  // ordinary
 };
 
 struct no_members {
@@ -101,11 +108,11 @@ cat >expected <<'END'
 | `lp` | `lp_options` | `{.tolerance = 0}` | Designated |
 | `lines` | `lp_options` | `{ .tolerance = 1, }` | Designated, over lines |
 | `cost` | `Cost` |  | No default |
-| `double2` | `double` | `1e-6` |  |
-| `bare` | `int` | `4` |  |
-| `after_ordinary` | `int` | `5` |  |
-| `after_short_function` | `int` | `6` |  |
-| `after_long_function` | `int` | `7` |  |
+| `double2` | `double` | `1e-6` | Before an ordinary one |
+| `bare` | `int` | `4` | Bare |
+| `after_ordinary` | `int` | `5` | After an ordinary comment |
+| `after_short_function` | `int` | `6` | After a short function |
+| `after_long_function` | `int` | `7` | After a long function |
 | `last` | `Id` | `8` | The last one |
 END
 docs/tables/options x_types.hpp x_options | diff -u expected - || fail "x_options"
@@ -126,3 +133,5 @@ for struct in absent x color no_members; do
 done
 ! docs/tables/options absent.hpp x_options >out 2>err || fail "a header that does not exist passed"
 grep -qxF 'options: no header absent.hpp' err || fail "$(cat err)"
+! docs/tables/options x_types.hpp undocumented >out 2>err || fail "members without a comment passed"
+grep -qxF 'options: no comment for these members of undocumented: two three' err || fail "$(cat err)"

@@ -359,7 +359,7 @@ template <class Load>
 }
 
 constexpr char const* torch_file =
-    "a file of PyTorch, which read_recordings.py (docs/read_recordings.md) converts";
+    "a file of PyTorch, which read_recordings.py (docs/loads.md) converts";
 
 enum class form { npy, json, csv, unknown };
 

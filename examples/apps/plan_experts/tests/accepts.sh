@@ -552,6 +552,22 @@ case_readme() {
   same rank_loads.svg "$root/docs/images/rank_loads.svg"
 }
 
+# The guide shows commands and what they print, where "..." stands for any lines.
+case_guide() {
+  awk '/^```/ { inside = !inside; next } inside' "$expected/../../../../docs/plan_a_model.md" >shown
+  awk 'more || /^\$ / { sub(/^\$ /, ""); print; more = /\\$/ }' shown >commands
+  awk 'more || /^\$ / { more = /\\$/; next } { print }' shown >wanted
+  PATH=$programs:$PATH bash -e commands >printed
+  awk '
+    BEGIN { while ((getline line < "printed") > 0) printed[++lines] = line }
+    $0 == "..." { any = 1; next }
+    {
+      do ++at; while (any && at <= lines && printed[at] != $0)
+      if (at > lines || printed[at] != $0) { print "not printed: " $0; exit 1 }
+      any = 0
+    }' wanted || fail "docs/plan_a_model.md differs from what its commands print"
+}
+
 # A terminal shows the progress of a long reading, and clears it at the end.
 case_progress() {
   drifting loads.npy

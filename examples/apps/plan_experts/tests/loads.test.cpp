@@ -185,8 +185,7 @@ TEST_CASE("loads: other extensions") {
   CHECK(refusal("1", "a.csv/f") == expected + "a name without extension");
   for (char const* const name : {"f.pt", "f.pth", "f.PT"}) {
     CHECK(refusal("1", name) ==
-          expected +
-              "a file of PyTorch, which read_recordings.py (docs/read_recordings.md) converts");
+          expected + "a file of PyTorch, which read_recordings.py (docs/loads.md) converts");
   }
   CHECK(loads_in<std::int64_t>("1,2", "a.b/F.CSV").values == integers{1, 2});
   // The name alone is enough, so that no file is read for nothing.
