@@ -8,6 +8,7 @@
 /// already copies it locally.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -313,8 +314,9 @@ class layer_planner {
   /// @param policy `seq`, or `seq(resource)`: where the object takes its memory from
   /// @throws invalid_input as `plan_within`
   /// @workspace keeps what `plan_within` takes for one layer, from the policy
+  template <std::same_as<seq_policy> P = seq_policy>
   layer_planner(placement_ref const& layer, index_t steps, placement_options const& where = {},
-                migration_options const& options = {}, seq_policy const& policy = seq)
+                migration_options const& options = {}, P const& policy = seq)
       : kept_("layer_planner", layer, steps, where, options, policy.memory) {}
 
   /// @brief Plans a layer.
@@ -353,7 +355,7 @@ class layer_planner {
     return kept_.plan("layer_planner::plan", load, from, to, map, counts);
   }
 
-  detail::kept_layer_planner kept_;
+  detail::kept_layer_planner<> kept_;
 };
 
 /// @brief Lists the weights that must be transferred from one placement to another, in rounds.

@@ -816,7 +816,9 @@ struct equal_loads {
   PLIMSOLL_HD double operator()(index_t, index_t, index_t) const { return 1; }
 };
 
-/// Memory, shape and options of a `layer_planner`.
+/// Memory, shape and options of a `layer_planner`. A template, so that only programs that use one
+/// compile the rehearsal, which instantiates all of `plan_within`.
+template <class Executor = inline_executor>
 class kept_layer_planner {
  public:
   kept_layer_planner(std::string_view name, placement_ref const& layer, index_t steps,
@@ -885,7 +887,7 @@ class kept_layer_planner {
     migration_pair const pair =
         expect_plan_within(name, 1, loads.extent(2), from, to, where_, options_);
     resource_ref const memory(memory_);
-    host_context<inline_executor> const context{{}, memory};
+    host_context<Executor> const context{{}, memory};
     int32_ids const map(context, physical_to_logical);
     int32_ids const counts(context, replica_count);
     migration_planner planner(name, context, memory, pair, where_, options_, mode);
