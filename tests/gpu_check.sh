@@ -14,6 +14,7 @@ cp "$source/script/gpu-check" script/
 cp "$source/tests/golden/check_hashes.sh" $gpu/tests/golden/
 echo 'hash suite.case 0123456789abcdef' >$gpu/tests/golden/hashes.txt
 echo c0ffee >$gpu/commit
+echo 1.2.3 >$gpu/version
 touch $gpu/turns
 
 stand_in() { # PROGRAM, its text from standard input
@@ -74,7 +75,7 @@ assert eval(sys.argv[2]), (sys.argv[2], r)' results/*.json "$1" || fail "$(cat o
 # Of every stage something hangs, and yet all have their turn.
 run 60
 ((code == 1)) || fail "expected exit code 1, got $code: $(cat out)"
-is 'r["finished"] and r["gpu"] == "Some GPU" and r["driver"] == "1.2" and r["commit"] == "c0ffee"'
+is 'r["finished"] and r["gpu"] == "Some GPU" and r["driver"] == "1.2" and r["commit"] == "c0ffee" and r["version"] == "1.2.3"'
 is '[s["name"] for s in r["stages"]] == ["smoke", "tests", "benchmarks", "sanitizers"]'
 is 'status["smoke", "team_cu"] == "passed"'
 is 'status["test", "hashes_cu"] == "passed" and status["test", "other_hashes_cu"] == "failed: hashes differ"'
@@ -105,7 +106,8 @@ result_file() { # DATE STEP...: a step is "TOOL PROGRAM STATUS"
   printf '%s\n' "${@:2}" | sed -E 's/([^ ]*) ([^ ]*) (.*)/\n    {"kind": "\1", "name": "\2", "status": "\3", "seconds": 0, "log": ""},/'
   printf '    {"kind": "smoke", "name": "team_cu", "status": "passed", "seconds": 0, "log": ""}\n  ]\n}\n'
 }
-mkdir -p bench/results tests
+mkdir -p bench/results tests include/plimsoll
+cp "$source/include/plimsoll/version.hpp" include/plimsoll/
 result_file 2001-01-03 'memcheck first_cu not run: no time left' 'memcheck hashes_cu clean' >bench/results/old.json
 result_file 2001-02-01 'memcheck team_cu clean' 'memcheck first_cu clean' 'memcheck hashes_cu not run: no time left' \
   'memcheck team_cu not run: no time left' 'racecheck team_cu clean' 'racecheck first_cu not run: no time left' \
@@ -124,7 +126,7 @@ stand_in path/ldd <<<"echo 'libx.so => $folder/libx.so (0x0)'"
 CUDACXX=nvcc PLIMSOLL_TRACE_DIR='' script/gpu-check --prepare >out 2>&1 || fail "$(cat out)"
 rm -r bench
 run
-is 'r["finished"]'
+is 'r["finished"] and r["version"].count(".") == 2'
 sed -nE '/team: smoke/!s|^--tool ([a-z]*) .* bin/([a-z_]*) .*|\1 \2|p' sanitized | diff - <(cat <<'ORDER'
 memcheck hashes_cu
 memcheck new_cu

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <plimsoll/version.hpp>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -201,6 +202,15 @@ char const* compiler() {
 #endif
 }
 
+/// Returns the version of the library, which is also that of the benchmarks.
+std::string version() {
+  std::string text = std::to_string(PLIMSOLL_VERSION_MAJOR);
+  for (int const part : {PLIMSOLL_VERSION_MINOR, PLIMSOLL_VERSION_PATCH}) {
+    text += "." + std::to_string(part);
+  }
+  return text;
+}
+
 /// Refuses medians that include waiting: a busy machine interrupts long runs more often than short
 /// ones, which distorts even ratios.
 void check_idle(json const& raw) {
@@ -227,7 +237,8 @@ void import_result(std::string const& file, std::string const& commit, std::stri
                        {"compiler", compiler()},
                        {"flags", PLIMSOLL_BENCH_FLAGS},
                        {"load_average", context.at("load_avg").at(0)}};
-  json const imported = {{"commit", commit},
+  json const imported = {{"version", version()},
+                         {"commit", commit},
                          {"date", context.at("date").get<std::string>().substr(0, 10)},
                          {"device", device},
                          {"benchmarks", goals}};

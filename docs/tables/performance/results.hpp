@@ -209,7 +209,7 @@ inline std::vector<result> newest_results(std::filesystem::path const& folder) {
       json const file = parse_file(entry.path());
       r.date = file.at("date").get<std::string>();
       file.contains("gpu") ? read_gpu_check(file, r) : read_host(file, r);
-      r.details += ", commit `" + file.at("commit").get<std::string>().substr(0, 12) + "`";
+      r.details += ", version " + file.at("version").get<std::string>();
       if (file.at("commit").get<std::string>().ends_with("-dirty")) {
         r.details += " and uncommitted changes";
       }

@@ -40,7 +40,7 @@ raw "${ours[@]}" "$other" "${loops[@]}" "${heaps[@]}" >raw.json
 "$program" import raw.json --commit 0123456789abcdef-dirty --cpu 'Some CPU' >results/host.json
 prints '| `eplb` | Some CPU | 0.75 x as fast as `heaps`, 13 x as fast as `loops` | 1.50 ms | no | 2.00 ms * | 2.50 ms * |'
 prints '| `eplb` | NVIDIA H200 | - | 150 µs | not measured | - | - |'
-grep -q '^- Some CPU: 2 cores, .*load average at the start 0.3, commit `0123456789ab` and uncommitted changes, 2001-02-03 (`host.json`)$' out ||
+grep -q '^- Some CPU: 2 cores, .*load average at the start 0.3, version [0-9.]* and uncommitted changes, 2001-02-03 (`host.json`)$' out ||
   fail "$(cat out)"
 
 # A limit that is a multiple of an alternative.
@@ -61,7 +61,7 @@ raw "${ours[@]}" >raw.json
 
 # A result of script/gpu-check; of two results of a device the newer one counts.
 gpu_check() { # DATE GPU BENCHMARKS[,BENCHMARKS]...
-  echo '{"gpu": "'"$2"'", "driver": "1.2", "commit": "c0ffee", "date": "'"$1"'", "finished": true, "steps": [
+  echo '{"gpu": "'"$2"'", "driver": "1.2", "version": "3.2.1", "commit": "c0ffee", "date": "'"$1"'", "finished": true, "steps": [
     {"kind": "test", "name": "a", "status": "passed", "seconds": 1, "log": ""},
     {"kind": "test", "name": "b", "status": "failed: exit 1", "seconds": 1, "log": ""},
     {"kind": "benchmark", "name": "c", "status": "done", "seconds": 1, "log": ""},
@@ -80,7 +80,7 @@ prints '| `token_drop` | Third GPU | - | - | - | 20.0 µs | 30.0 µs |'
 gpu_check 2001-01-02 'Other GPU' "$(raw "$(aggregate goal/eplb median 15 us)" "$(aggregate goal/eplb p99 16 us)")" >results/b.json
 prints '| `eplb` | NVIDIA H200 | - | 150 µs | yes | 150 µs | 160 µs |'
 prints '| `eplb` | Other GPU | - | - | - | 15.0 µs | 16.0 µs |'
-prints '- NVIDIA H200: driver 1.2, test programs passed 1 of 2, compute-sanitizer runs clean 1 of 5, failed 1, not run 3 (no time left 2, no tool 1), commit `c0ffee`, 2001-01-02 (`a.json`)'
+prints '- NVIDIA H200: driver 1.2, test programs passed 1 of 2, compute-sanitizer runs clean 1 of 5, failed 1, not run 3 (no time left 2, no tool 1), version 3.2.1, 2001-01-02 (`a.json`)'
 ! grep -q '`eplb`.*not measured' out || fail "$(cat out)"
 says() { # MET: the README's sentence, of the one GPU that has goals
   local goals
