@@ -29,6 +29,19 @@ foreach(compiler IN ITEMS GXX CLANGXX)
   endif()
 endforeach()
 
+# Every primitive, that is every sample except those of headers on which all depend, has typed tests for every policy.
+file(GLOB primitives RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/samples CONFIGURE_DEPENDS samples/*.hpp)
+list(TRANSFORM primitives REPLACE "\\.hpp$" "")
+list(REMOVE_ITEM primitives all array memory random)
+list(TRANSFORM primitives REPLACE "(.+)" "$<TARGET_FILE:\\1>" OUTPUT_VARIABLE programs)
+if(PLIMSOLL_TEST_NO_OMP OR NOT OpenMP_CXX_FOUND)
+  list(PREPEND programs --without-omp)
+endif()
+if(NOT PLIMSOLL_TEST_POLICY)
+  plimsoll_add_ctest(policies LABELS host COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/contracts/policies.sh
+                     ${programs})
+endif()
+
 # A program of two host files, and one that adds a file compiled by nvcc.
 plimsoll_add_test_program(odr contracts/odr.test.cpp contracts/odr_other.cpp)
 plimsoll_add_ctest(odr LABELS host COMMAND odr)
@@ -47,6 +60,10 @@ if(plimsoll_with_cuda)
   target_compile_definitions(odr_cu PRIVATE PLIMSOLL_TEST_NVCC_TU)
   plimsoll_only_compile(odr_cu)
   plimsoll_add_ctest(odr.cu LABELS device COMMAND odr_cu)
+
+  list(TRANSFORM programs REPLACE "(.+)>" "\\1_cu>")
+  plimsoll_add_ctest(policies.cu LABELS device COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/contracts/policies.sh
+                     ${programs})
 
   # Every header, and every body, in two files of device/, for the architectures that users have.
   list(TRANSFORM headers REPLACE "^${include_dir}/(.*)$" "#include <\\1>")

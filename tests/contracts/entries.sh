@@ -2,6 +2,7 @@
 # entries.sh ROOT: every public header with functions is in the lists that script/new writes: plimsoll.hpp, a
 # page, links to it, the changelog, tests for host and device, mutations, and a sample, tests/samples/<header>.hpp,
 # that makes every call which the header names in its messages and varies every enumeration of its options.
+# Pages name no page that does not exist, and no commit of this project, which says nothing to their readers.
 set -euo pipefail
 export LC_ALL=C
 cd "$1"
@@ -60,4 +61,12 @@ for sample in tests/samples/*.hpp; do
   [[ $name == all || -e include/plimsoll/$name.hpp || -e include/plimsoll/systems/$name.hpp ]] ||
     complain "$sample is the sample of no public header"
 done
+while IFS=: read -r file page; do
+  # developing.md explains how to add a primitive `cover`.
+  [[ -e $page || $page == docs/cover.md ]] || complain "$file names $page, which does not exist"
+done < <(grep -roE '\bdocs/[a-z_]+\.md\b' README.md docs examples bench tests script .ci --include='*.md' --include='*.sh' \
+  --include='*.txt' --include='*.cmake')
+while IFS=: read -r file hash; do
+  ! git rev-parse --quiet --verify "$hash^{commit}" >/dev/null 2>&1 || complain "$file names the commit $hash: name its version or date"
+done < <(grep -roE '\b[0-9a-f]{7,40}\b' README.md docs --include='*.md')
 ((bad == 0))

@@ -37,9 +37,10 @@ awk -F'|' '
   !/^\|/ { cells = 0; next }
   cells && NF != cells { print FILENAME ": a row of " NF - 2 " cells in a table of " cells - 2 ": " $0; bad = 1; next }
   { cells = NF }
-  END { exit bad }' README.md docs/README.md docs/compile_times.md docs/device_costs.md docs/support_matrix.md
+  END { exit bad }' README.md docs/README.md
 docs/tables/code --check README.md docs/*.md
-docs/tables/kernel_costs --rows docs/tables/device_costs/kernels.md
+tests/costs/kernels --rows
+tests/costs/headers --rows
 
 name=zz_last_test
 flags=(-std=c++20 -O0 -Wall -Wextra -Werror -Iinclude -Itests -Ibench '-DPLIMSOLL_TESTS_DIR="tests"')

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the tables of docs/device_costs.md: the costs of every goal and every call of a system on
-// a device, as far as they can be counted without one.
+// Prints the costs of every goal and every call of a system on a device, as far as they can be
+// counted without one, and compares them with the limits in tests/costs/calls.txt.
 #include <plimsoll/execution.hpp>
 
 #include "counting.hpp"
@@ -14,6 +14,10 @@
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <map>
+#include <regex>
+#include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -26,17 +30,33 @@ namespace device_costs { namespace {
 using plimsoll::matrix_ref, plimsoll::tensor_ref, plimsoll::vector_ref;
 using namespace plimsoll_bench;
 
-/// Limit of steps of one function on a goal's input.
+/// Limits of a call.
+struct call_limits {
+  index_t launches = 0;
+  index_t transfers = 0;  ///< memsets and copies
+  index_t series = 0;     ///< calls and queue steps on the longest problem of each launch, summed
+  index_t kibibytes = 0;  ///< of arrays and global scratch
+};
+
+/// Limit of steps of one function, except in the bodies that calls.txt names.
 constexpr index_t step_limit = 64;
+
+std::map<std::string, call_limits> limits_of;
+std::map<std::string, index_t> step_limits;
+std::vector<std::string> named;  ///< in the file of limits
+struct excess {
+  index_t value = 0;
+  index_t limit = 0;
+};
+/// The largest excess of every figure that is above its limit, such as "eplb: launches".
+std::map<std::string, excess> excesses;
+std::vector<std::string> complaints;
 
 /// A call, or consecutive calls of an engine.
 struct measured {
   std::string name;
-  index_t launch_limit = 0;   ///< 0: none
-  index_t series_limit = 0;   ///< limit of calls and queue steps on the longest problem; 0: none
   std::size_t arguments = 0;  ///< bytes of inputs and outputs
   std::size_t kept = 0;       ///< bytes that a prepared object keeps
-  bool is_listed = true;      ///< each launch has a row
   recorder costs = {};
 
   [[nodiscard]] index_t in_series() const {
@@ -188,7 +208,6 @@ void measure_select_planner() {
   constexpr index_t experts = 256;
   std::vector<std::int32_t> const loads = drifting_loads(steps, layers, experts);
   measured& m = all.emplace_back("select_planner");
-  m.is_listed = false;  // the launches of the planners and of replay, which have rows
   m.arguments = bytes_of(loads);
   static_cast<void>(
       plimsoll::select_planner(counting_policy{&m.costs},
@@ -250,7 +269,7 @@ void measure_minmax_lp(char const* name, index_t extra_slots, double tolerance) 
 }
 
 /// Uses `repeats` times the tokens of the benchmark.
-void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
+void measure_lplb(char const* name, index_t repeats) {
   routed_layer in(64);
   std::vector<std::int32_t> ids;
   for (index_t i = 0; i < repeats; ++i) {
@@ -262,7 +281,6 @@ void measure_lplb(char const* name, index_t repeats, index_t launch_limit) {
   std::vector<std::int32_t> slots(ids.size());
   std::vector<plimsoll::dispatch_counters> counters(1);
   measured& m = all.emplace_back(name);
-  m.launch_limit = launch_limit;
   m.arguments = bytes_of(in.loads, ids, slots, counters);
   plimsoll::placement_ref placement = in.placement();
   placement.replica_count = {nullptr, 1, in.experts};
@@ -299,7 +317,7 @@ void measure_lplb_update() {
 
 /// Uses `repeats` times the tokens of the benchmark.
 void measure_waterline(char const* name, plimsoll::candidate_ranks candidates,
-                       plimsoll::fill_method rule, index_t repeats, index_t launch_limit) {
+                       plimsoll::fill_method rule, index_t repeats) {
   step_batch const& b = step_batch::one();
   std::vector<std::int32_t> ids;
   std::vector<float> weights;
@@ -314,7 +332,6 @@ void measure_waterline(char const* name, plimsoll::candidate_ranks candidates,
   std::vector<std::int32_t> out_ids(ids.size() / b.k * (b.k + 1));
   std::vector<float> out_weights(out_ids.size());
   measured& m = all.emplace_back(name);
-  m.launch_limit = launch_limit;
   m.arguments = bytes_of(ids, weights, loads, out_ids, out_weights);
   plimsoll::waterline line(counting_policy{&m.costs}, {.on = {.ranks = step_batch::ranks},
                                                        .slots = step_batch::slots,
@@ -352,14 +369,12 @@ void measure_waterfill() {
   costs.clear();
   ballast.fill(b.ids_view(), {}, rows_of(ids, b.k + 1));
   all.push_back({.name = "waterfill: fill",
-                 .launch_limit = 3,
                  .arguments = bytes_of(b.ids, b.loads, ids),
                  .kept = kept,
                  .costs = costs});
 }
 
-void measure_token_drop(char const* name, double expert_drop, index_t max_selected,
-                        index_t launch_limit) {
+void measure_token_drop(char const* name, double expert_drop, index_t max_selected) {
   constexpr index_t tokens = 16384;
   constexpr index_t experts = 256;
   constexpr index_t k = 8;
@@ -371,7 +386,6 @@ void measure_token_drop(char const* name, double expert_drop, index_t max_select
   std::vector<std::int32_t> offsets(experts + 1);
   std::vector<plimsoll::capacity_report> report(1);
   measured& m = all.emplace_back(name);
-  m.launch_limit = launch_limit;
   m.arguments = bytes_of(scores, ids, weights, positions, counts, offsets, report);
   plimsoll::token_drop drop(counting_policy{&m.costs}, {.function = plimsoll::score_function::none,
                                                         .route = {.k = k},
@@ -403,7 +417,7 @@ void measure_least_loaded() {
   zipf_steps const in(256, 64);
   recorder costs;
   plimsoll::least_loaded<counting_policy> planner(counting_policy{&costs}, spill_options(in));
-  measured worst{.name = "least_loaded: plan", .series_limit = 130};
+  measured worst{.name = "least_loaded: plan"};
   worst.kept = costs.allocated;
   worst.arguments = static_cast<std::size_t>(in.experts) * sizeof(std::int32_t);
   for (index_t step = 0; step < zipf_steps::steps; ++step) {
@@ -505,7 +519,7 @@ struct toy_body {
 
 void measure_toy() {
   std::int64_t out = 1;
-  measured& m = all.emplace_back("toy", 1, 5);
+  measured& m = all.emplace_back("toy");
   plimsoll::detail::buffer<std::int32_t, plimsoll::detail::counting_context> const array(
       plimsoll::detail::resolve(counting_policy{&m.costs}), 12);
   array.zero();
@@ -526,52 +540,104 @@ std::string bytes_text(std::size_t bytes) {
   return text;
 }
 
-/// Formats a value with its limit, such as "9 (over: 4)".
-std::string limited(index_t value, index_t limit) {
-  std::string text = std::to_string(value);
-  if (limit > 0) {
-    text += (value > limit ? " (over: " : " (of ") + std::to_string(limit) + ")";
-  }
-  return text;
-}
-std::string steps_text(index_t steps) {
-  return steps > step_limit ? limited(steps, step_limit) : std::to_string(steps);
-}
-
-void print_calls() {
-  std::cout << "| call | launches | memsets, copies | in series | alone | inputs, outputs | "
-               "arrays | global scratch |\n"
-               "|---|---:|---:|---:|---:|---:|---:|---:|\n";
-  for (measured const& m : all) {
-    index_t steps = 1;
-    for (launch_cost const& launch : m.costs.launches) {
-      steps = std::max(steps, launch.steps);
+/// Reads the limits. A row is "call | NAME | LAUNCHES | TRANSFERS | SERIES | KIB" or
+/// "alone | BODY | STEPS | REASON".
+void read_limits(std::string const& file) {
+  std::ifstream in(file);
+  std::regex const call(R"(call \| (.*) \| (\d+) \| (\d+) \| (\d+) \| (\d+))");
+  std::regex const alone(R"(alone \| (\w+) \| (\d+) \| [a-z].*)");
+  std::smatch cell;
+  for (std::string line; std::getline(in, line);) {
+    auto const number = [&](std::size_t i) { return static_cast<index_t>(std::stoll(cell[i])); };
+    if (std::regex_match(line, cell, call)) {
+      limits_of[cell[1]] = {number(2), number(3), number(4), number(5)};
+    } else if (std::regex_match(line, cell, alone)) {
+      step_limits[cell[1]] = number(2);
+    } else if (line.starts_with('#')) {
+      continue;
+    } else {
+      throw std::runtime_error(file + ": expected a row of a call or of steps alone, got " + line);
     }
-    std::size_t const scratch = m.kept > 0 ? 0 : scratch_of(m.costs);
-    std::cout << "| " << m.name << " | " << limited(std::ssize(m.costs.launches), m.launch_limit)
-              << " | " << m.costs.memsets << ", " << m.costs.copies << " | "
-              << limited(m.in_series(), m.series_limit) << " | " << steps_text(steps) << " | "
-              << bytes_text(m.arguments) << " | " << bytes_text(m.kept + m.costs.allocated) << " | "
-              << bytes_text(scratch) << " |\n";
+    named.push_back(cell[1]);
+  }
+  if (named.empty()) {
+    throw std::runtime_error(file + ": no limits");
   }
 }
 
-void print_launches() {
+/// Formats a value with its limit, such as "9 (over: 4)", and notes one that is above it.
+std::string limited(std::string const& of, char const* what, index_t value, index_t limit) {
+  bool const over = value > limit;
+  if (over) {
+    excess& worst = excesses[of + ": " + what];
+    worst = {std::max(worst.value, value), limit};
+  }
+  return std::to_string(value) + (over ? " (over: " : " (of ") + std::to_string(limit) + ")";
+}
+
+std::string steps_text(launch_cost const& launch) {
+  auto const own = step_limits.find(launch.body);
+  index_t const limit = own == step_limits.end() ? step_limit : own->second;
+  return launch.steps > std::min(limit, step_limit)
+             ? limited(launch.body, "steps alone", launch.steps, limit)
+             : std::to_string(launch.steps);
+}
+
+void print_calls(std::regex const& wanted) {
+  std::cout << "| call | launches | memsets, copies | in series | inputs, outputs | arrays, KiB |\n"
+               "|---|---:|---:|---:|---:|---:|\n";
+  for (measured const& m : all) {
+    if (!std::regex_search(m.name, wanted)) {
+      continue;
+    }
+    if (!limits_of.contains(m.name)) {
+      complaints.push_back(m.name + ": no row in the file of limits");
+    }
+    call_limits const most = limits_of[m.name];
+    std::size_t const bytes = m.kept + m.costs.allocated + (m.kept > 0 ? 0 : scratch_of(m.costs));
+    std::cout << "| " << m.name << " | "
+              << limited(m.name, "launches", std::ssize(m.costs.launches), most.launches) << " | "
+              << limited(m.name, "memsets and copies", m.costs.memsets + m.costs.copies,
+                         most.transfers)
+              << " | " << limited(m.name, "calls in series", m.in_series(), most.series) << " | "
+              << bytes_text(m.arguments) << " | "
+              << limited(m.name, "KiB of arrays", static_cast<index_t>((bytes + 1023) / 1024),
+                         most.kibibytes)
+              << " |\n";
+  }
+  std::set<std::string> counted;
+  for (measured const& m : all) {
+    counted.insert(m.name);
+    for (launch_cost const& launch : m.costs.launches) {
+      counted.insert(launch.body);
+    }
+  }
+  for (std::string const& name : named) {
+    if (!counted.contains(name)) {
+      complaints.push_back(name + ": the file of limits has a row, but nothing counts it");
+    }
+  }
+}
+
+void print_launches(std::regex const& wanted) {
   std::cout << "| call | launch | problems | each by a | calls | queue steps | alone | in a | "
                "scratch |\n"
                "|---|---|---:|---|---:|---:|---:|---|---:|\n";
   for (measured const& m : all) {
     auto const& launches = m.costs.launches;
-    for (auto first = launches.begin(); m.is_listed && first != launches.end();) {
+    for (auto first = launches.begin(); first != launches.end();) {
       launch_cost const& launch = *first;
       auto const next = std::find_if(first, launches.end(),
                                      [&](launch_cost const& other) { return other != launch; });
       std::string const times = next - first > 1 ? std::to_string(next - first) + " x " : "";
       first = next;
+      if (!std::regex_search(m.name, wanted) && !std::regex_search(launch.body, wanted)) {
+        continue;
+      }
       std::cout << "| " << m.name << " | " << times << "`" << launch.body << "` | "
                 << launch.problems << " | " << launch.team << " | " << launch.calls << " | "
-                << launch.queue_steps << " | " << steps_text(launch.steps) << " | "
-                << launch.steps_in << " | " << bytes_text(launch.scratch)
+                << launch.queue_steps << " | " << steps_text(launch) << " | " << launch.steps_in
+                << " | " << bytes_text(launch.scratch)
                 << (launch.scratch > shared_memory           ? ", global"
                     : launch.scratch > shared_memory_unasked ? ", by opt-in"
                                                              : "")
@@ -594,17 +660,17 @@ void measure_all() {
   measure_minmax_lp("minmax_lp", 64, 1e-6);
   measure_minmax_lp("minmax_lp_coarse", 64, 1e-3);
   measure_minmax_lp("minmax_lp_dense", 256, 1e-6);
-  measure_lplb("lplb: plan, dispatch", 1, 3);
-  measure_lplb("lplb, 320 tiles", 5, 0);
+  measure_lplb("lplb: plan, dispatch", 1);
+  measure_lplb("lplb, 320 tiles", 5);
   measure_lplb_update();
-  measure_waterline("waterline: plan, fill", candidate_ranks::visited, fill_method::surplus, 1, 3);
-  measure_waterline("waterline, all ranks", candidate_ranks::all, fill_method::surplus, 1, 3);
-  measure_waterline("waterline, 1024 tiles", candidate_ranks::visited, fill_method::surplus, 32, 0);
-  measure_waterline("waterline, sampled", candidate_ranks::visited, fill_method::sampled, 1, 3);
+  measure_waterline("waterline: plan, fill", candidate_ranks::visited, fill_method::surplus, 1);
+  measure_waterline("waterline, all ranks", candidate_ranks::all, fill_method::surplus, 1);
+  measure_waterline("waterline, 1024 tiles", candidate_ranks::visited, fill_method::surplus, 32);
+  measure_waterline("waterline, sampled", candidate_ranks::visited, fill_method::sampled, 1);
   measure_waterfill();
-  measure_token_drop("token_drop", 0, 0, 4);
-  measure_token_drop("token_drop, expert_drop", 0.1, 0, 0);
-  measure_token_drop("token_drop, max_selected", 0, 4, 0);
+  measure_token_drop("token_drop", 0, 0);
+  measure_token_drop("token_drop, expert_drop", 0.1, 0);
+  measure_token_drop("token_drop, max_selected", 0, 4);
   measure_least_loaded();
   measure_llep();
 }
@@ -614,27 +680,32 @@ void measure_all() {
 
 int main(int argc, char** argv) {
   using namespace device_costs;
-  if (argc != 2) {
-    std::cerr << "device_costs PAGE\n"
-                 "device_costs --toy    counts a body whose costs are known\n";
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  bool const toy = !arguments.empty() && arguments[0] == "--toy";
+  arguments.erase(arguments.begin(), arguments.begin() + (toy ? 1 : 0));
+  if (arguments.empty() || arguments.size() > 2) {
+    std::cerr << "device_costs LIMITS [REGEX]    of calls or bodies that match; exit code 1: above "
+                 "a limit\n"
+                 "device_costs --toy LIMITS      counts a body whose costs are known\n";
     return 2;
   }
   try {
-    if (std::string(argv[1]) == "--toy") {
-      measure_toy();
-    } else {
-      measure_all();
-    }
-    print_calls();
+    read_limits(arguments[0]);
+    std::regex const wanted(arguments.size() == 2 ? arguments[1] : "");
+    toy ? measure_toy() : measure_all();
+    print_calls(wanted);
     std::cout << "\n";
-    print_launches();
-    for (char const* const file : {PLIMSOLL_KERNEL_COSTS, PLIMSOLL_EMULATED_COSTS}) {
-      if (std::ifstream const rows(file); rows) {
-        std::cout << "\n" << rows.rdbuf();
-      }
-    }
+    print_launches(wanted);
   } catch (std::exception const& e) {
     std::cerr << "device_costs: " << e.what() << "\n";
     return 2;
   }
+  for (auto const& [figure, worst] : excesses) {
+    complaints.push_back(figure + ": " + std::to_string(worst.value) + ", the limit is " +
+                         std::to_string(worst.limit));
+  }
+  for (std::string const& complaint : complaints) {
+    std::cerr << "device_costs: " << complaint << "\n";
+  }
+  return complaints.empty() ? 0 : 1;
 }
