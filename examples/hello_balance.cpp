@@ -8,7 +8,7 @@ int main() {
   int const tokens[8] = {900, 300, 250, 200, 140, 110, 60, 40};
   plimsoll::array const loads(plimsoll::seq, tokens, 1, 8);  // [layers, experts]
   auto const plan = plimsoll::eplb(plimsoll::seq, loads, 12, {.on = {.ranks = 4}});
-  auto const gpu_loads = plimsoll::rank_loads(plimsoll::seq, loads, plan.ref());
+  auto const gpu_loads = plimsoll::rank_loads(plimsoll::seq, loads, plan);
   auto const balance = plimsoll::measure(plimsoll::seq, gpu_loads).to_host();
   auto const experts = plan.physical_to_logical.to_host();
   auto const gpu_tokens = gpu_loads.to_host();

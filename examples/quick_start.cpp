@@ -13,7 +13,7 @@ int main() {
   // Twelve slots on four GPUs: four more than experts, so busy experts get several replicas.
   auto const plan = plimsoll::eplb(plimsoll::seq, loads, 12, {.on = {.ranks = 4}});
   // Balances steps of up to 16 token copies: eight tokens with two experts each.
-  plimsoll::lplb balancer(plimsoll::seq, plan.ref(), {.max_token_copies = 16});
+  plimsoll::lplb balancer(plimsoll::seq, plan, {.max_token_copies = 16});
   // [end]
 
   // [step]

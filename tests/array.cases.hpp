@@ -42,6 +42,13 @@ void check_array() {
   static_assert(std::is_same_v<decltype(std::as_const(tokens).view()),
                                plimsoll::matrix_ref<std::int32_t const>>);
   CHECK(tokens.view().data == tokens.data_handle());
+  plimsoll::matrix_ref<std::int32_t> const output = tokens;
+  plimsoll::matrix_ref<std::int32_t const> input = tokens;
+  CHECK(output.data == tokens.data_handle());
+  CHECK(output.extent(1) == 3);
+  CHECK(output.stride(0) == 3);
+  input = std::as_const(tokens);
+  CHECK(input.data == tokens.data_handle());
 
   ints const values = rising(24);
   plimsoll::array line(policy, values);
@@ -122,6 +129,10 @@ void check_copied_placement() {
   CHECK(ref.ranks == 2);
   CHECK(ref.rank_offsets.extent(0) == 0);
   CHECK(ref.rank_offsets.data == nullptr);
+  plimsoll::placement_ref const converted = even;
+  CHECK(converted.physical_to_logical.data == ref.physical_to_logical.data);
+  CHECK(converted.replica_count.data == ref.replica_count.data);
+  CHECK(converted.ranks == 2);
 
   plimsoll::array const narrow(policy, map_as_int32, 2, 4);
   plimsoll::array const steps(policy, offsets, 2, 3);

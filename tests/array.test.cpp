@@ -10,6 +10,19 @@
 #include <utility>
 
 #include <plimsoll/detail/argument.hpp>
+#include <plimsoll/flow_placement.hpp>
+#include <plimsoll/least_loaded.hpp>
+#include <plimsoll/load_tensor.hpp>
+#include <plimsoll/migration.hpp>
+#include <plimsoll/minmax_lp.hpp>
+#include <plimsoll/placement_maps.hpp>
+#include <plimsoll/quota.hpp>
+#include <plimsoll/refinement.hpp>
+#include <plimsoll/replan_gate.hpp>
+#include <plimsoll/replay.hpp>
+#include <plimsoll/systems/eplb.hpp>
+#include <plimsoll/systems/lplb.hpp>
+#include <plimsoll/systems/waterfill.hpp>
 
 namespace plimsoll_test {
 
@@ -130,8 +143,106 @@ TEST_CASE("array: views of a temporary placement are refused") {
   static_assert(refers<placement const&>);
   static_assert(!refers<placement>);
   static_assert(!refers<placement const>);
+  static_assert(std::is_convertible_v<placement&, plimsoll::placement_ref>);
+  static_assert(std::is_convertible_v<placement const&, plimsoll::placement_ref>);
+  static_assert(!std::is_convertible_v<placement, plimsoll::placement_ref>);
+  static_assert(!std::is_convertible_v<placement const, plimsoll::placement_ref>);
   placement const none{};
   CHECK(none.ref().ranks == 0);
+}
+
+TEST_CASE("array: converts to views of the same rank and elements, unless it is a temporary") {
+  using type = array<std::int32_t, plimsoll::seq_policy, 2>;
+  using output = plimsoll::matrix_ref<std::int32_t>;
+  using input = plimsoll::matrix_ref<std::int32_t const>;
+  static_assert(std::is_convertible_v<type&, output>);
+  static_assert(std::is_convertible_v<type&, input>);
+  static_assert(std::is_convertible_v<type const&, input>);
+  static_assert(!std::is_convertible_v<type const&, output>);
+  static_assert(!std::is_convertible_v<type, output>);
+  static_assert(!std::is_convertible_v<type, input>);
+  static_assert(!std::is_convertible_v<type const, input>);
+  static_assert(!std::is_convertible_v<type&, plimsoll::tensor_ref<std::int32_t const>>);
+  static_assert(!std::is_convertible_v<type&, plimsoll::matrix_ref<std::int64_t const>>);
+  CHECK(plimsoll::rank_limit > 0);
+}
+
+TEST_CASE("array: members of options and results take arrays and placements as calls do") {
+  array const loads(seq, ints{9, 3, 2, 2}, 1, 4);
+  array const steps(seq, ints{9, 3, 2, 2, 2, 3, 2, 9}, 2, 1, 4);
+  array const offsets(seq, ints{0, 3, 6}, 1, 3);
+  array speeds(seq, std::vector<double>{1, 2});
+  array const active(seq, std::vector<std::uint8_t>{1, 1});
+
+  auto const plan = plimsoll::eplb(
+      seq, loads, 6,
+      {.on = {.ranks = 2, .active = active, .speeds = speeds}, .rank_offsets = offsets});
+  CHECK(plan.rank_offsets.to_host() == ints{0, 3, 6});
+  auto const next = plimsoll::flow_placement(
+      seq, steps, 6, {.on = {.ranks = 2}, .in_use = plan.physical_to_logical});
+  auto const by_view = plimsoll::flow_placement(
+      seq, steps, 6, {.on = {.ranks = 2}, .in_use = plan.physical_to_logical.view()});
+  CHECK(next.physical_to_logical.to_host() == by_view.physical_to_logical.to_host());
+
+  plimsoll::minmax_lp lp(seq, next, {});
+  array const base(seq, std::vector<double>{100, 0}, 1, 2);
+  array split(seq, std::vector<double>(6), 1, 6);
+  array bottleneck(seq, std::vector<std::uint8_t>(2), 1, 2);
+  lp.solve(loads, {.base_load = base}, split, {.bottleneck = bottleneck});
+  CHECK(bottleneck.to_host() == std::vector<std::uint8_t>{1, 0});
+
+  plimsoll::least_loaded spiller(
+      seq, {.on = {.ranks = 2}, .experts = 4, .residents = next, .max_slots = 6});
+  spiller.expect_current(next);
+  array const homes(seq, ints{0, 0, 1, 1});
+  spiller.update(homes);
+  spiller.expect_current(homes);
+  spiller.update(next, {.ranks = 2});
+  spiller.expect_current(next);
+}
+
+TEST_CASE("array: a placement is an argument like its views") {
+  array const loads(seq, ints{9, 3, 2, 2}, 1, 4);
+  array const steps(seq, ints{9, 3, 2, 2, 2, 3, 2, 9}, 2, 1, 4);
+  auto old = plimsoll::eplb(seq, loads, 6, {.on = {.ranks = 2}});
+  auto const fresh = plimsoll::flow_placement(seq, steps, 6, {.on = {.ranks = 2}});
+
+  CHECK(plimsoll::rank_loads(seq, loads, old).to_host() ==
+        plimsoll::rank_loads(seq, loads, old.ref()).to_host());
+  CHECK(plimsoll::rank_loads(seq, steps, fresh).to_host() ==
+        plimsoll::rank_loads(seq, steps, fresh.ref()).to_host());
+  auto balancedness = plimsoll::zeros<double>(seq, 1, 1);
+  plimsoll::replay(seq, steps, fresh, {}, balancedness);
+  CHECK(balancedness.to_host()[0] > 0);
+  array const speeds(seq, std::vector<double>{1, 2});
+  auto latencies = plimsoll::zeros<double>(seq, 2, 1);
+  plimsoll::step_latencies(seq, steps, old, plimsoll::token_cost{.speeds = speeds}, latencies);
+
+  plimsoll::validate(seq, old);
+  plimsoll::validate(seq, fresh, {});
+  auto const aligned = plimsoll::align(seq, old, fresh);
+  auto const plan = plimsoll::transfers(seq, old, aligned, {});
+  plimsoll::validate(seq, old, aligned, plan, {});
+  auto const changes = plimsoll::count_changes(seq, old, aligned);
+  CHECK(changes.size() == 1);
+  CHECK(plimsoll::changed_layers(seq, old, old).empty());
+  auto const within = plimsoll::plan_within(seq, loads, old, aligned, {}, {.max_moves = 1});
+  CHECK(within.reports.size() == 1);
+  plimsoll::layer_planner planner(old, 2);
+  CHECK(plimsoll::refine(seq, loads, within, {}, {}).ranks == 2);
+  CHECK(plimsoll::certify(seq, steps, fresh).size() == 1);
+  plimsoll::placement_ref const views = aligned;
+  CHECK(plimsoll::replan_gate(seq, steps, old, {{.plan = aligned}},
+                              plimsoll::replan_options<>{.cost = {.per_token = 1}, .horizon = 8})
+            .steps == 2);
+
+  plimsoll::lplb steps_of(seq, old, {.max_token_copies = 16});
+  steps_of.update(0, fresh);
+  steps_of.plan(loads);
+  steps_of.expect_current(fresh);
+  plimsoll::waterfill filler(seq, views, {.line = {.top_k = 2, .max_tokens = 4}});
+  auto lists = plimsoll::zeros<std::int32_t>(seq, 1, 2, 3);
+  plimsoll::slots_to_ranks(seq, fresh, lists);
 }
 
 }  // namespace plimsoll_test

@@ -168,9 +168,9 @@ TEST_CASE("swap_search: loads of any type, in any layout, or generated") {
 TEST_CASE("swap_search: costs too large for units are refused, not converted") {
   // Tables are filled before costs are checked.
   plimsoll::detail::search_units const units{4, 1, 0};
-  CHECK(units.of(-std::numeric_limits<double>::infinity()) == 0);
-  CHECK(units.of(-1e300) == 0);
-  CHECK(units.of(std::numeric_limits<double>::infinity()) == 4);
+  CHECK(units.floor(-std::numeric_limits<double>::infinity()) == 0);
+  CHECK(units.floor(-1e300) == 0);
+  CHECK(units.floor(std::numeric_limits<double>::infinity()) == 4);
   ints const loads{5, 3, 2};
   constexpr double infinite = std::numeric_limits<double>::infinity();
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();

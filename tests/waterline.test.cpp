@@ -969,12 +969,13 @@ struct find_places {
         team, arrays,
         [this](index_t i) {
           auto const* const of = room.data() + i * ranks;
-          return position_search::of(of, 0, ranks, units[at(i)],
-                                     std::accumulate(of, of + ranks, std::int64_t{0}));
+          return position_search::start(of, 0, ranks, units[at(i)],
+                                        std::accumulate(of, of + ranks, std::int64_t{0}));
         },
         place);
-    team.for_each(count() * ranks,
-                  [=, this](index_t i) { given[i] = place[i / ranks].of(room[at(i)], i % ranks); });
+    team.for_each(count() * ranks, [=, this](index_t i) {
+      given[i] = place[i / ranks].units_before(room[at(i)], i % ranks);
+    });
   }
 };
 

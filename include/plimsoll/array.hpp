@@ -73,8 +73,7 @@ class array {
   array(P const& policy, Range const& elements) : array(policy, elements, std::size(elements)) {}
 
   /// @brief Copies a contiguous range from host memory, in row-major order, to an array of the
-  ///   given
-  /// extents.
+  /// given extents.
   ///
   /// @throws invalid_input if an extent is negative or their product is not the size of the range
   /// @workspace keeps the elements, from the policy
@@ -114,6 +113,10 @@ class array {
   /// Return a row-major view of the elements.
   [[nodiscard]] array_ref<T, Rank> view() { return view_; }
   [[nodiscard]] array_ref<T const, Rank> view() const { return view_; }
+  /// Convert to views, as options take them. A temporary does not: its elements are freed.
+  operator array_ref<T, Rank>() & { return view_; }
+  operator array_ref<T const, Rank>() const& { return view_; }
+  operator array_ref<T const, Rank>() const&& = delete;
 
   /// @brief Copies the elements to the host, in row-major order.
   ///
@@ -156,8 +159,8 @@ array<T, P, static_cast<int>(sizeof...(Extents))> zeros(P const& policy, Extents
 /// @brief Owns a placement: the expert in each slot, the copies of each expert, and the
 /// certificates of the call that made it. All arrays are in the policy's memory.
 ///
-/// `ref()` is the placement as other calls take it. With a host policy it passes between .cpp and
-/// .cu files, as `array` does.
+/// Other calls take it as it is, or its views, `ref()`. With a host policy it passes between .cpp
+/// and .cu files, as `array` does.
 template <unqualified_policy P, class Context = detail::context_of<P>>
 struct placement {
   /// `[layers, slots]`: expert in each slot, slots ordered by rank; -1 in empty slots.
@@ -176,6 +179,9 @@ struct placement {
     return {physical_to_logical.view(), replica_count.view(), ranks, rank_offsets.view()};
   }
   placement_ref ref() const&& = delete;
+  /// Converts to `ref()`, so that a placement is passed to calls as an array is.
+  operator placement_ref() const& { return ref(); }
+  operator placement_ref() const&& = delete;
 };
 
 namespace detail { inline namespace PLIMSOLL_DEVICE_ABI {

@@ -54,8 +54,7 @@ class capacity_mask {
   [[nodiscard]] index_t capacity(index_t tokens) const { return pipeline_.capacity(tokens); }
 
   /// @brief The most rows that `offsets` count in a batch of `tokens` tokens, padding included: the
-  ///   size
-  /// of a buffer that holds the kept pairs of every such batch.
+  /// size of a buffer that holds the kept pairs of every such batch.
   [[nodiscard]] index_t max_rows(index_t tokens) const { return pipeline_.max_rows(tokens); }
 
   /// @brief Masks one batch.

@@ -127,6 +127,9 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
   return result;
 }
 
+PLIMSOLL_EXPECT_ON(flow_placement, (Loads const& loads), (loads))
+PLIMSOLL_EXPECT_ON(flow_placement, (Loads const& loads, index_t slots), (loads, slots))
+
 /// @brief Proves how good a plan is for recorded steps whose tokens are split optimally.
 ///
 /// @param loads `[steps, layers, experts]`, as for `flow_placement`
@@ -158,6 +161,9 @@ std::vector<certificate> certify(P const& policy, Loads const& loads,
                         placement.replica_count.extent(1), "experts");
   return detail::run_certify(call, detail::resolve(policy), load, placement, options.on);
 }
+
+PLIMSOLL_EXPECT_ON(certify, (Loads const& loads, placement_ref const& placement),
+                   (loads, placement))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

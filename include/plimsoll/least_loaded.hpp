@@ -70,12 +70,12 @@ class least_loaded {
       : pipeline_(detail::resolve(policy), options, price) {
     detail::synchronize(pipeline_.context());
   }
+  PLIMSOLL_EXPECT_ON_OF_OBJECT(least_loaded, (P const& policy), (policy))
 
   [[nodiscard]] least_loaded_options const& options() const { return pipeline_.options(); }
 
-  /// @brief Takes other homes of experts, as after a new placement. The object and its memory stay,
-  ///   so
-  /// that a CUDA graph captured before plans with them when it is replayed.
+  /// @brief Takes other homes of experts, as after a new placement. The object and its memory
+  /// stay, so that a CUDA graph captured before plans with them when it is replayed.
   /// @param residents the slots of one layer, at most as many as the object has room for, in the
   ///   policy's memory: the enqueued kernel copies them, so that they may change after that
   /// @param on liveness and speeds of the ranks; without it they stay. Its nodes are not read
@@ -279,9 +279,7 @@ class least_loaded {
   }
 
   /// @brief Throws if the last `update` was refused, the last `plan` refused its loads or a
-  ///   returned
-  /// cost, or if the counts of its
-  /// `exchange` do not add up to the planned loads.
+  /// returned cost, or if the counts of its `exchange` do not add up to the planned loads.
   /// @throws invalid_input naming the expert, or the rank of the cost
   /// @stream synchronizes
   void check() const { pipeline_.expect_no_fault(); }
@@ -335,6 +333,8 @@ void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
   detail::expect_elements(call, "plan.transfers", plan.transfers);
   detail::validate_spills(context, plan, tokens, options);
 }
+
+PLIMSOLL_EXPECT_ON(validate, (spill_plan_ref const& plan, Loads const& loads), (plan, loads))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

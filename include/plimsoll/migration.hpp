@@ -84,6 +84,8 @@ std::vector<slot_changes> count_changes(P const& policy, placement_ref const& fr
   return detail::run_count_changes(name, detail::resolve(policy), pair);
 }
 
+PLIMSOLL_EXPECT_ON(count_changes, (placement_ref const& from, placement_ref const& to), (from, to))
+
 /// @brief Lists the layers in which at least one slot holds another expert.
 ///
 /// @param from,to placements of the same shape; only their maps are read
@@ -161,6 +163,8 @@ aligned_plan<P> align(P const& policy, placement_ref const& from, placement_ref 
   result.alignment = align(policy, from, to, options, result.physical_to_logical);
   return result;
 }
+
+PLIMSOLL_EXPECT_ON(align, (placement_ref const& from, placement_ref const& to), (from, to))
 
 /// @brief Finds the plan that balances recorded steps best among those that a limited number of
 /// moves reaches from the placement in use.
@@ -289,6 +293,10 @@ migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref
   return plan_within(policy, detail::as_tensor(load), from, to, where, options);
 }
 
+PLIMSOLL_EXPECT_ON(plan_within,
+                   (Loads const& loads, placement_ref const& from, placement_ref const& to),
+                   (loads, from, to), migration_options const&)
+
 /// @brief Plans one layer after the other as `plan_within`, without allocating: for the thread of
 /// an engine that plans while the GPU computes.
 ///
@@ -318,6 +326,8 @@ class layer_planner {
   layer_planner(placement_ref const& layer, index_t steps, placement_options const& where = {},
                 migration_options const& options = {}, P const& policy = seq)
       : kept_("layer_planner", layer, steps, where, options, policy.memory) {}
+  PLIMSOLL_EXPECT_ON_OF_OBJECT(layer_planner, (placement_ref const& layer, index_t steps),
+                               (layer, steps))
 
   /// @brief Plans a layer.
   /// @param loads `[steps, experts]`, as for `plan_within`, with at most as many steps as the
@@ -400,6 +410,8 @@ transfer_plan transfers(P const& policy, placement_ref const& from, placement_re
   return detail::run_transfers(name, detail::resolve(policy), pair, options);
 }
 
+PLIMSOLL_EXPECT_ON(transfers, (placement_ref const& from, placement_ref const& to), (from, to))
+
 /// @brief Checks a list of transfers and throws for its first fault.
 ///
 /// Plays the rounds: in each, every source slot holds the expert when it is read, no transfer
@@ -423,6 +435,10 @@ void validate(P const& policy, placement_ref const& from, placement_ref const& t
   detail::migration_pair const pair = detail::expect_transfers(name, from, to, options);
   detail::run_validate_transfers(name, detail::resolve(policy), pair, plan, options);
 }
+
+PLIMSOLL_EXPECT_ON(validate,
+                   (placement_ref const& from, placement_ref const& to, transfer_plan const& plan),
+                   (from, to, plan))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

@@ -212,8 +212,7 @@ struct transfer_plan {
   /// `[ranks]`: bytes that each rank receives from other ranks and from host memory.
   std::vector<std::int64_t> received_bytes;
   /// Estimated duration if layers follow one another. A round takes as long as its slowest rank; a
-  /// rank sends and receives at the same time; its transfers of
-  /// different kinds follow one another.
+  /// rank sends and receives at the same time; its transfers of different kinds follow one another.
   double seconds = 0;
 };
 

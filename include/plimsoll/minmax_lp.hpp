@@ -72,6 +72,8 @@ class minmax_lp {
     pipeline_.allocate_scratch();
     detail::synchronize(pipeline_.context);
   }
+  PLIMSOLL_EXPECT_ON_OF_OBJECT(minmax_lp, (P const& policy, placement_ref const& placement),
+                               (policy, placement))
 
   /// @brief Takes a new placement for layers from `first_layer` on. The object and its memory stay,
   /// so that a CUDA graph captured before splits by the new placement when it is replayed.

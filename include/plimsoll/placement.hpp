@@ -108,6 +108,10 @@ placement<P> place(P const& policy, Loads const& loads, Counts const& replica_co
   return result;
 }
 
+PLIMSOLL_EXPECT_ON(place, (Loads const& loads, Other const& counts), (loads, counts))
+PLIMSOLL_EXPECT_ON(place, (Loads const& loads, Other const& counts, index_t slots),
+                   (loads, counts, slots))
+
 /// @brief Assigns each group of experts to one node, so that tokens routed to a group cross to one
 /// node only: the first step of DeepSeek's hierarchical EPLB.
 ///
@@ -164,6 +168,9 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
                                                              experts_of, offsets, reports);
                               });
 }
+
+PLIMSOLL_EXPECT_ON(place_groups, (Loads const& loads, index_t groups, index_t slots),
+                   (loads, groups, slots))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

@@ -310,8 +310,7 @@ void resize_placement(P const& policy, placement_ref const& from, Ranks const& s
 }
 
 /// @brief Moves a placement to other ranks as the call with output arrays, and returns it in memory
-///   of
-/// the policy.
+/// of the policy.
 ///
 /// @param slots slots of every layer, over all ranks
 /// @return the placement, with a copy of `rank_offsets`; it has no certificates
@@ -418,6 +417,8 @@ void validate(P const& policy, placement_ref const& placement, Padded const& log
   detail::expect_comparable(call, placement, padded.extent(0), experts, "logical_to_physical");
   detail::compare_padded(call, detail::resolve(policy), padded, map);
 }
+
+PLIMSOLL_EXPECT_ON(validate, (placement_ref const& placement), (placement))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

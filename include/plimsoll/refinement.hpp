@@ -118,6 +118,10 @@ placement<P> refine(P const& policy, Loads const& loads, placement_ref const& gi
   return result;
 }
 
+PLIMSOLL_EXPECT_ON(refine, (Loads const& loads), (loads), refinement_options const&)
+PLIMSOLL_EXPECT_ON(refine, (Loads const& loads, placement_ref const& given), (loads, given),
+                   refinement_options const&)
+
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 }}  // namespace plimsoll

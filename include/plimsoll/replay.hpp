@@ -73,6 +73,8 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
   }
 }
 
+PLIMSOLL_EXPECT_ON(replay, (Loads const& loads, placement_ref const& placement), (loads, placement))
+
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 }}  // namespace plimsoll

@@ -39,10 +39,9 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// Every expert starts with its minimum. Each further slot goes to the expert with the largest
 /// load / copies among those below their maximum; ties go to the lowest id (with node lists: to the
 /// first in the list). This is the rule of DeepSeek's EPLB and d'Hondt's apportionment. Experts of
-/// a layer without load count as equally loaded. With
-/// required anti-affinity an expert is skipped once no further copy of it can be placed. The counts
-/// are optimal among those allowed, except that loads per copy which round to the same fixed-point
-/// number count as equal.
+/// a layer without load count as equally loaded. With required anti-affinity an expert is skipped
+/// once no further copy of it can be placed. The counts are optimal among those allowed, except
+/// that loads per copy which round to the same fixed-point number count as equal.
 ///
 /// @param loads `[layers, experts]`, token copies, in the policy's memory; int32, uint32, int64,
 ///   float, double or generated; each at least 0, the total of a layer below 2^47
@@ -96,6 +95,11 @@ replication<P> replicate(P const& policy, Loads const& loads, index_t slots,
   result.certificates = replicate(policy, load, slots, options, result.replica_count);
   return result;
 }
+
+PLIMSOLL_EXPECT_BRACES(rank_set, "{.where = {.on = {.ranks = ...}}}", replicate,
+                       (Loads const& loads, index_t slots), (loads, slots))
+PLIMSOLL_EXPECT_BRACES(placement_options, "{.where = {.on = ...}}", replicate,
+                       (Loads const& loads, index_t slots), (loads, slots))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

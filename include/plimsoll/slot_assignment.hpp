@@ -62,6 +62,8 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
                        });
 }
 
+PLIMSOLL_EXPECT_ON(slot_assignment, (Other const& layer_slots), (layer_slots))
+
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 }}  // namespace plimsoll

@@ -118,6 +118,10 @@ placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, 
   return result;
 }
 
+PLIMSOLL_EXPECT_ON(swap_search, (Loads const& loads, Other const& cost), (loads, cost))
+PLIMSOLL_EXPECT_ON(swap_search, (Loads const& loads, Other const& cost, index_t slots),
+                   (loads, cost, slots))
+
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 }}  // namespace plimsoll

@@ -56,6 +56,7 @@ class waterline {
       : line_(detail::resolve(policy), options) {
     detail::synchronize(line_.context());
   }
+  PLIMSOLL_EXPECT_ON_OF_OBJECT(waterline, (P const& policy), (policy))
 
   [[nodiscard]] waterline_options const& options() const { return line_.options(); }
 

@@ -4,6 +4,7 @@
 #   // expect-error: <extended regex>   compilation fails with a message that matches
 #   // expect-success                   it compiles: the control that the others fail for their own reason
 #   // errors: <n>                      optional: exactly n lines with "error:", so the message is readable
+#   // without: <extended regex>        optional: no line matches, as of the lists of candidates
 #   // flags: <flag>...                 optional: more compiler flags
 #   // compiler: <name>                 optional, for compile_fail.cmake: only with this one
 set -uo pipefail
@@ -13,6 +14,7 @@ shift
 says() { sed -n "1,4s|^// $1: *||p" "$source" | sed 's/[[:space:]]*$//'; }
 expected=$(says expect-error)
 count=$(says errors)
+without=$(says without)
 read -ra flags <<<"$(says flags)"
 
 output=$("$@" "${flags[@]}" "$source" 2>&1)
@@ -26,6 +28,9 @@ fi
 [[ -n $expected ]] || fail "$source has no '// expect-error: <regex>' line"
 ((status != 0)) || fail "expected a compile error, but it compiled"
 grep -Eq -- "$expected" <<<"$output" || fail "expected an error that matches: $expected"
+if [[ -n $without ]] && grep -Eq -- "$without" <<<"$output"; then
+  fail "expected no line that matches: $without"
+fi
 if [[ -n $count ]]; then
   found=$(grep -Ec '(^|[ :])(fatal )?error:' <<<"$output")
   ((found == count)) || fail "expected $count error(s), got $found"

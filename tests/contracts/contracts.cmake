@@ -19,6 +19,7 @@ plimsoll_add_contract(headers.layout layout.sh ${include_dir})
 plimsoll_add_contract(headers.entries entries.sh ${PROJECT_SOURCE_DIR})
 plimsoll_add_contract(script.new new_primitive.sh ${PROJECT_SOURCE_DIR} ${CMAKE_CXX_COMPILER})
 plimsoll_add_contract(headers.macros macros.sh ${include_dir})
+plimsoll_add_contract(comments comments.sh ${include_dir} ${PROJECT_SOURCE_DIR}/examples ${PROJECT_SOURCE_DIR}/bench)
 plimsoll_add_contract(bodies.no_cmath no_cmath.sh ${include_dir}/plimsoll/detail/algorithm
                       ${include_dir}/plimsoll/detail/common)
 foreach(compiler IN ITEMS GXX CLANGXX)

@@ -11,9 +11,8 @@
 /// | `.csv` | without column names: a line per layer, a number per expert, an empty line between
 ///   steps |
 /// | | with the column names `layer`, `expert`, `load` and optionally `step`, or SGLang's
-/// `layer_id`,
-///   `expert_id` and `count`, in any order: a line per load; loads without a line are 0, but every
-///   step from 0 on has a line |
+///   `layer_id`, `expert_id` and `count`, in any order: a line per load; loads without a line are
+///   0, but every step from 0 on has a line |
 /// | `-` | the standard input in any of these forms, recognized by the first bytes |
 ///
 /// In every form each load is a number from 0 to below 2^47, and so is the sum of a layer's loads

@@ -238,3 +238,34 @@ constexpr auto checked_argument(Call& call, std::string_view function, std::stri
 /// Output of elements of the kind `__VA_ARGS__`, which `wanted` describes.
 #define PLIMSOLL_OUTPUT_OF(wanted, call, function, name, shape, ...) \
   PLIMSOLL_DETAIL_ARGUMENT(call, function, name, shape, true, wanted, __VA_ARGS__)
+
+#define PLIMSOLL_DETAIL_UNWRAP(...) __VA_ARGS__
+
+/// Overload of `function` for options that are a `Type`, or a list of its members, which belong in
+/// `list`: one message instead of all candidates. `parameters`, between policy and options, have
+/// the function's types, with `Loads` and `Other` for those that it deduces: then `{}` means the
+/// options, because the function is more specialized. After the options come a parameter of type
+/// `__VA_ARGS__`, if it is given, and outputs.
+#define PLIMSOLL_EXPECT_BRACES(Type, list, function, parameters, arguments, ...)      \
+  template <execution_policy P, class Loads = void, class Other = void,               \
+            ::std::same_as<Type> Misplaced = ::plimsoll::Type, class... Outputs>      \
+  auto function(P const& policy, PLIMSOLL_DETAIL_UNWRAP parameters, Misplaced const&, \
+                __VA_OPT__(__VA_ARGS__ next = {}, ) Outputs&&... outputs) {           \
+    static_assert(!::std::same_as<Misplaced, Type>,                                   \
+                  #function ": members of " #Type " must be written as " list);       \
+    return function(policy, PLIMSOLL_DETAIL_UNWRAP arguments, {},                     \
+                    __VA_OPT__(next, ) static_cast<Outputs&&>(outputs)...);           \
+  }
+/// The same for a constructor, with all `parameters` before the options.
+#define PLIMSOLL_EXPECT_BRACES_OF_OBJECT(Type, list, name, parameters, arguments) \
+  template <::std::same_as<Type> Misplaced = ::plimsoll::Type, class... Rest>     \
+  name(PLIMSOLL_DETAIL_UNWRAP parameters, Misplaced const&, Rest const&... rest)  \
+      : name(PLIMSOLL_DETAIL_UNWRAP arguments, {}, rest...) {                     \
+    static_assert(!::std::same_as<Misplaced, Type>,                               \
+                  #name ": members of " #Type " must be written as " list);       \
+  }
+/// Refuse `{.ranks = 4}` for `{.on = {.ranks = 4}}`.
+#define PLIMSOLL_EXPECT_ON(...) \
+  PLIMSOLL_EXPECT_BRACES(rank_set, "{.on = {.ranks = ...}}", __VA_ARGS__)
+#define PLIMSOLL_EXPECT_ON_OF_OBJECT(...) \
+  PLIMSOLL_EXPECT_BRACES_OF_OBJECT(rank_set, "{.on = {.ranks = ...}}", __VA_ARGS__)

@@ -75,18 +75,18 @@ class checked_call {
   }
   /// Throws for an axis of the view with another extent than it is known to have.
   template <class View>
-  constexpr void expect(argument_name const& argument, View const& view, axis_names const& of) {
-    for (int d = 0; d < of.rank; ++d) {
-      expect_axis(argument, of.axes[d], view.extent(d));
+  constexpr void expect(argument_name const& argument, View const& view, axis_names const& names) {
+    for (int d = 0; d < names.rank; ++d) {
+      expect_axis(argument, names.axes[d], view.extent(d));
     }
   }
   /// Returns whether an optional array is given, and then checks it as `expect` does.
   template <class T, int Rank>
   constexpr bool expect_given(argument_name const& argument, array_ref<T, Rank> const& view,
-                              axis_names const& of) {
+                              axis_names const& names) {
     bool const given = is_given(function_, argument, view);
     if (given) {
-      expect(argument, view, of);
+      expect(argument, view, names);
     }
     return given;
   }

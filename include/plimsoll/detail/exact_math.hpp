@@ -170,9 +170,9 @@ class reciprocal {
  public:
   /// Zero.
   reciprocal() = default;
-  PLIMSOLL_HD explicit reciprocal(std::int32_t of)
-      : high_(divide(1.0, static_cast<double>(of))),
-        low_(multiply(mul_add(-high_, static_cast<double>(of), 1.0), high_)) {}
+  PLIMSOLL_HD explicit reciprocal(std::int32_t divisor)
+      : high_(divide(1.0, static_cast<double>(divisor))),
+        low_(multiply(mul_add(-high_, static_cast<double>(divisor), 1.0), high_)) {}
 
   /// Least positive factor of `times`: the products below must not be subnormal.
   static constexpr double least = 0x1p-900;

@@ -70,6 +70,8 @@ gain_estimate estimate_gains(P const& policy, Loads const& loads, craft_options 
   return detail::estimate_gains(call, context, load, how, detail::make_sums(context, load, how));
 }
 
+PLIMSOLL_EXPECT_ON(estimate_gains, (Loads const& loads), (loads))
+
 /// @brief Divides a budget of replicas among the layers (CRAFT's algorithm 2), and chooses the
 /// budget if it is automatic.
 ///
@@ -97,6 +99,8 @@ replica_allocation allocate_replicas(P const& policy, gain_estimate const& estim
                                      craft_options const& options) {
   return detail::allocate_replicas("allocate_replicas", detail::resolve(policy), estimate, options);
 }
+
+PLIMSOLL_EXPECT_ON(allocate_replicas, (gain_estimate const& estimate), (estimate))
 
 /// @brief Plans every layer as CRAFT does: `estimate_gains`, `allocate_replicas`, and then, for the
 /// replicas of each layer, `slot_assignment` and `eplb` on the summed loads.
@@ -173,6 +177,8 @@ craft_placement<P> craft(P const& policy, Loads const& loads, craft_options cons
   result.allocation = std::move(found.allocation);
   return result;
 }
+
+PLIMSOLL_EXPECT_ON(craft, (Loads const& loads), (loads))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

@@ -85,6 +85,9 @@ placement<P> eplb(P const& policy, Loads const& loads, index_t slots, eplb_optio
   return result;
 }
 
+PLIMSOLL_EXPECT_ON(eplb, (Loads const& loads), (loads))
+PLIMSOLL_EXPECT_ON(eplb, (Loads const& loads, index_t slots), (loads, slots))
+
 /// @brief Computes the reference's three maps from the reference's arguments: loads, replicas,
 /// groups, nodes and ranks.
 ///

@@ -85,6 +85,10 @@ placement<P> gem(P const& policy, Loads const& loads, latency_curves const& curv
   return result;
 }
 
+PLIMSOLL_EXPECT_ON(gem, (Loads const& loads, latency_curves const& curves), (loads, curves))
+PLIMSOLL_EXPECT_ON(gem, (Loads const& loads, latency_curves const& curves, index_t slots),
+                   (loads, curves, slots))
+
 /// @brief Measures the latency of unseen steps under plans made from traces of several lengths; a
 /// trace is long enough when more steps no longer lower it.
 ///
@@ -126,6 +130,11 @@ void trace_length_latencies(P const& policy, Loads const& loads, latency_curves 
   detail::run_trace_lengths(call, context, load, pieces.lookup(), options, slots, planned_until,
                             lengths, out);
 }
+
+PLIMSOLL_EXPECT_ON(trace_length_latencies,
+                   (Loads const& loads, latency_curves const& curves, index_t slots,
+                    index_t planned_until, std::vector<index_t> const& lengths),
+                   (loads, curves, slots, planned_until, lengths))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

@@ -55,10 +55,11 @@ class llep {
                            "as rank");
     detail::synchronize(detail::resolve(policy));
   }
+  PLIMSOLL_EXPECT_BRACES_OF_OBJECT(rank_set, "{.assignment = {.on = {.ranks = ...}}}", llep,
+                                   (P const& policy), (policy))
 
-  /// @brief Takes other homes of experts, as after a new placement. The object and its memory stay,
-  ///   so
-  /// that a CUDA graph captured before plans with them when it is replayed.
+  /// @brief Takes other homes of experts, as after a new placement. The object and its memory
+  /// stay, so that a CUDA graph captured before plans with them when it is replayed.
   /// @param residents the slots of one layer, at most as many as the object has room for, in the
   ///   policy's memory: the enqueued kernel copies them, so that they may change after that
   /// @param on liveness and speeds of the ranks; without it they stay. Its nodes are not read

@@ -75,6 +75,8 @@ class lplb {
     detail::expect_enumerator("lplb", "options.method", dispatch_method::sampled, options.method);
     detail::synchronize(pipeline_.context);
   }
+  PLIMSOLL_EXPECT_BRACES_OF_OBJECT(rank_set, "{.lp = {.on = {.ranks = ...}}}", lplb,
+                                   (P const& policy, placement_ref const& of), (policy, of))
 
   /// @brief Takes a new placement for layers from `first_layer` on, as `minmax_lp::update` does.
   /// Until the next `plan` the quotas are those of the placement before.
@@ -171,8 +173,7 @@ class lplb {
   /// `[layers]`, in the policy's memory: the results of `quota`.
   [[nodiscard]] vector_ref<quota_report const> reports() const { return pipeline_.reports_view(); }
 
-  /// @brief Throws for the first layer whose last `update` was refused, or that the last `plan`
-  /// could not split.
+  /// @brief Throws for the first layer whose last `update` or `plan` was refused.
   /// @throws invalid_input naming the refused number, its slot, rank or expert, and the layer
   /// @stream synchronizes
   void check() const {

@@ -174,6 +174,8 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   });
 }
 
+PLIMSOLL_EXPECT_ON(select_planner, (Loads const& loads, index_t slots), (loads, slots))
+
 }  // namespace PLIMSOLL_DEVICE_ABI
 
 }}  // namespace plimsoll

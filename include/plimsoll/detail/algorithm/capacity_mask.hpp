@@ -48,7 +48,7 @@ struct capacity_rule {
                                 static_cast<double>(experts));
   }
   /// The most pairs that an expert keeps.
-  [[nodiscard]] PLIMSOLL_HD index_t of(index_t e) const {
+  [[nodiscard]] PLIMSOLL_HD index_t capacity(index_t e) const {
     return unlimited ? tokens : minimum{}(limited(e), tokens);
   }
   /// Rows of a buffer of that capacity. Engines whose buffers have one size in every batch give it
@@ -188,8 +188,8 @@ struct count_pairs_body {
 
  private:
   PLIMSOLL_HD std::int32_t column_of(index_t pair) const {
-    Id const* const at = &element(ids, pair);
-    Id const id = *at;
+    Id const* const position = &element(ids, pair);
+    Id const id = *position;
     index_t const step = ids.stride(1);
     index_t const j = pair - lists.token_of(pair) * lists.width;
     std::int32_t const column = lists.column_of(id, j);
@@ -198,7 +198,7 @@ struct count_pairs_body {
     }
     bool again = false;
     for (index_t i = 1; i <= j; ++i) {
-      again |= at[-i * step] == id;
+      again |= position[-i * step] == id;
     }
     return again ? static_cast<std::int32_t>(lists.listed_columns() + 2) : column;
   }
@@ -329,9 +329,9 @@ struct gather_pairs_body {
         },
         [=, this](index_t pair, std::int32_t column, std::int32_t of_tile) {
           if (column < listed) {
-            std::int32_t const at = of_tile + earlier[column];
-            lists.listed[at] = static_cast<std::int32_t>(pair);
-            lists.keys[at] = keys[pair - begin];
+            std::int32_t const place = of_tile + earlier[column];
+            lists.listed[place] = static_cast<std::int32_t>(pair);
+            lists.keys[place] = keys[pair - begin];
           }
         });
   }
@@ -453,7 +453,7 @@ struct select_pairs_body {
     index_t const to = lists.pool_begin(pool + 1);
     auto const capacity_at = [=, this](index_t position) {
       index_t const e = lists.expert_at(position);
-      return lists.left_out != nullptr && lists.left_out[e] != 0 ? index_t{0} : rule.of(e);
+      return lists.left_out != nullptr && lists.left_out[e] != 0 ? index_t{0} : rule.capacity(e);
     };
     index_t const capacity =
         lists.by_rank ? team.sum(to - from, [=](index_t i) { return capacity_at(from + i); })
@@ -473,9 +473,9 @@ struct select_pairs_body {
         lists.left_out == nullptr ? n : team.count(n, [=](index_t i) { return keys[i] != 0; });
     if (candidates > capacity && capacity > 0) {
       // Keys mostly share their first bits; then fewer digits decide.
-      std::uint64_t const one = keys[0];
+      std::uint64_t const key = keys[0];
       int const bits = bit_width(team.reduce(
-          n, [=](index_t i) { return keys[i] ^ one; }, bit_or{}, std::uint64_t{0}));
+          n, [=](index_t i) { return keys[i] ^ key; }, bit_or{}, std::uint64_t{0}));
       differing = (std::uint64_t{1} << bits) - 1;
       best = radix_select(
           team, memory, n, capacity, bits, [=](index_t i) { return keys[i] & differing; },

@@ -86,10 +86,10 @@ struct kept_ranks {
   PLIMSOLL_HD void fill(Team& team, topology const& where, index_t layer,
                         vector_ref<std::int32_t const> const& map) const {
     kept_ranks const a = *this;
-    topology const at = where;
+    topology const layout = where;
     team.for_each(lists.slots, [=](index_t slot) { a.rank_of[slot] = -1; });
-    team.for_each(at.ranks(), [=](index_t r) {
-      for (index_t slot = at.begin(layer, r); slot < at.end(layer, r); ++slot) {
+    team.for_each(layout.ranks(), [=](index_t r) {
+      for (index_t slot = layout.begin(layer, r); slot < layout.end(layer, r); ++slot) {
         a.rank_of[slot] = static_cast<std::int32_t>(r);
       }
     });
@@ -150,12 +150,12 @@ struct flow_placement_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const layers = loads.extent(1);
     index_t const first = problem / layers * layers;
-    flow_placement_body one = *this;
-    one.keep_bonus = keep_bonuses.bonus[problem / layers];
-    one.physical_to_logical = rows_from(physical_to_logical, first);
-    one.replica_count = rows_from(replica_count, first);
-    one.reports = reports + first;
-    one.plan(team, memory, problem - first);
+    flow_placement_body planner = *this;
+    planner.keep_bonus = keep_bonuses.bonus[problem / layers];
+    planner.physical_to_logical = rows_from(physical_to_logical, first);
+    planner.replica_count = rows_from(replica_count, first);
+    planner.reports = reports + first;
+    planner.plan(team, memory, problem - first);
   }
 
  private:
@@ -359,17 +359,17 @@ struct flow_placement_body {
     auto const* const kept = is_sticky() ? seen.kept.copies : nullptr;
     auto const more = static_cast<std::uint64_t>(
         4 * (1 + minimum{}(4.0, maximum{}(1.0, keep_bonus))));  // in quarters
-    auto const key_of = [=](index_t e, std::int32_t of) {
-      std::uint64_t share =
-          divide_floor(static_cast<std::uint64_t>(weight[e]) << 6, static_cast<std::uint32_t>(of));
-      if (kept != nullptr && of < kept[e]) {
+    auto const key_of = [=](index_t e, std::int32_t count) {
+      std::uint64_t share = divide_floor(static_cast<std::uint64_t>(weight[e]) << 6,
+                                         static_cast<std::uint32_t>(count));
+      if (kept != nullptr && count < kept[e]) {
         share = share * more / 4;
       }
       bool const is_hot = share > static_cast<std::uint64_t>(hot) << 6;
       // Another copy of a movable load is worth a tenth of a first one.
-      return heavier_first(is_hot    ? (std::uint64_t{1} << 44) + share
-                           : of == 1 ? 10 * share
-                                     : share,
+      return heavier_first(is_hot       ? (std::uint64_t{1} << 44) + share
+                           : count == 1 ? 10 * share
+                                        : share,
                            e);
     };
     team.for_each(experts(), [=, keys = a.keys](index_t e) { keys[e] = key_of(e, 1); });
@@ -472,44 +472,45 @@ struct flow_placement_body {
   /// another.
   template <class Team>
   PLIMSOLL_HD index_t place_expert(Team& team, index_t layer, flow_arrays const& a,
-                                   history const& seen, candidates at) const {
+                                   history const& seen, candidates current) const {
     auto const map = row_of(physical_to_logical, layer);
-    score_ranks(team, layer, a, seen, at);
+    score_ranks(team, layer, a, seen, current);
     if (is_sticky()) {
-      favor_kept_ranks(team, a, seen.kept, at.expert);
+      favor_kept_ranks(team, a, seen.kept, current.expert);
     }
-    while (at.holders < at.copies) {
-      index_t rank = choose_rank(team, a, at);
+    while (current.holders < current.copies) {
+      index_t rank = choose_rank(team, a, current);
       if (rank < 0) {
-        rank = make_room(team, layer, a, at);
+        rank = make_room(team, layer, a, current);
       }
       if (rank < 0) {
         break;
       }
       index_t const slot = where.begin(layer, rank) + a.taken[rank];
-      std::int32_t const e = static_cast<std::int32_t>(at.expert);
+      std::int32_t const e = static_cast<std::int32_t>(current.expert);
       team.single([=] {
         map[slot] = e;
         ++a.taken[rank];
-        a.movable[rank] += at.copies > 1 ? 1 : 0;
+        a.movable[rank] += current.copies > 1 ? 1 : 0;
       });
-      if (at.copies > 1) {
-        join(team, a, at, rank);
+      if (current.copies > 1) {
+        join(team, a, current, rank);
       }
       team.single([=] {
-        a.holders[at.holders] = static_cast<std::int32_t>(rank);
+        a.holders[current.holders] = static_cast<std::int32_t>(rank);
         a.score[rank] = never;
       });
-      ++at.holders;
+      ++current.holders;
     }
-    index_t const held = at.holders;
-    auto const* const profile = a.profile + at.expert * profile_blocks;
+    index_t const held = current.holders;
+    auto const* const profile = a.profile + current.expert * profile_blocks;
     team.for_each(held * profile_blocks, [=](index_t i) {
       std::int32_t const whole = profile[i % profile_blocks];
       a.load[a.holders[i / profile_blocks] * profile_blocks + i % profile_blocks] +=
           held == 1 ? whole : whole / static_cast<std::int32_t>(held);
     });
-    team.single([=, this] { replica_count(layer, at.expert) = static_cast<std::int32_t>(held); });
+    team.single(
+        [=, this] { replica_count(layer, current.expert) = static_cast<std::int32_t>(held); });
     return held;
   }
 
@@ -518,10 +519,10 @@ struct flow_placement_body {
   /// as a fraction of the fastest. A rank without a free slot gets `never`.
   template <class Team>
   PLIMSOLL_HD void score_ranks(Team& team, index_t layer, flow_arrays const& a, history const& seen,
-                               candidates const& at) const {
-    auto const* const profile = a.profile + at.expert * profile_blocks;
-    bool const is_idle = a.weight[at.expert] == 0;
-    bool const is_single = at.copies == 1;
+                               candidates const& current) const {
+    auto const* const profile = a.profile + current.expert * profile_blocks;
+    bool const is_idle = a.weight[current.expert] == 0;
+    bool const is_single = current.copies == 1;
     // Without a sign, since not every x86-64 processor multiplies several signed numbers at once.
     struct {
       std::uint32_t of_block[profile_blocks];
@@ -529,8 +530,8 @@ struct flow_placement_body {
     std::int64_t own = 0;
     for (index_t b = 0; b < profile_blocks; ++b) {
       std::int32_t const whole = profile[b];
-      own +=
-          std::int64_t{whole} * (is_single ? whole : whole / static_cast<std::int32_t>(at.copies));
+      own += std::int64_t{whole} *
+             (is_single ? whole : whole / static_cast<std::int32_t>(current.copies));
       factor.of_block[b] = is_idle ? 1 : static_cast<std::uint32_t>(whole);
     }
     // Loops of a constant length, which compilers unroll; further blocks have no load.
@@ -546,7 +547,7 @@ struct flow_placement_body {
     double const fastest = seen.fastest;
     double const scale = is_idle
                              ? multiply(unit(), static_cast<double>(maximum{}(blocks, index_t{1})))
-                             : multiply(unit(), static_cast<double>(a.weight[at.expert]));
+                             : multiply(unit(), static_cast<double>(a.weight[current.expert]));
     team.for_each(where.ranks(), [=, this](index_t r) {
       auto const* const load = a.load + r * profile_blocks;
       std::int64_t together = own + weighted(load, 0, few);
@@ -577,38 +578,39 @@ struct flow_placement_body {
 
   /// Returns the rank with the lowest score and penalties that may take a copy, or -1.
   template <class Team>
-  PLIMSOLL_HD index_t choose_rank(Team& team, flow_arrays const& a, candidates const& at) const {
+  PLIMSOLL_HD index_t choose_rank(Team& team, flow_arrays const& a,
+                                  candidates const& current) const {
     auto const best = team.argmin(where.ranks(), [=, this](index_t r) {
-      return at.copies == 1 || a.score[r] >= never ? a.score[r]
-             : may_join(a, at, r)                  ? penalized(a, at, r)
-                                                   : never;
+      return current.copies == 1 || a.score[r] >= never ? a.score[r]
+             : may_join(a, current, r)                  ? penalized(a, current, r)
+                                                        : never;
     });
     return best.key < never ? best.index : -1;
   }
   static constexpr double never = 0x1p1000;
 
-  PLIMSOLL_HD double penalized(flow_arrays const& a, candidates const& at, index_t r) const {
+  PLIMSOLL_HD double penalized(flow_arrays const& a, candidates const& current, index_t r) const {
     double result = a.score[r];
     if (is_connecting()) {
-      index_t faults = a.movable[r] >= at.quota ? 1 : 0;
+      index_t faults = a.movable[r] >= current.quota ? 1 : 0;
       faults += a.linked[r];
-      faults += a.component[r] == at.component ? at.holders : 0;
+      faults += a.component[r] == current.component ? current.holders : 0;
       result = add(result, multiply(penalty, static_cast<double>(faults)));
     }
     if (where.nodes > 1) {
-      result =
-          add(result, multiply(node_penalty, static_cast<double>(at.holders - a.alongside[r])));
+      result = add(result,
+                   multiply(node_penalty, static_cast<double>(current.holders - a.alongside[r])));
     }
     return result;
   }
 
   /// Returns whether the bound on partners allows a rank to join the holders.
-  PLIMSOLL_HD bool may_join(flow_arrays const& a, candidates const& at, index_t r) const {
-    if (at.holders == 0 || max_partners >= where.ranks() - 1) {
+  PLIMSOLL_HD bool may_join(flow_arrays const& a, candidates const& current, index_t r) const {
+    if (current.holders == 0 || max_partners >= where.ranks() - 1) {
       return true;
     }
-    bool result = a.partners[r] + at.holders - a.linked[r] <= max_partners;
-    for (index_t i = 0; i < at.holders && result; ++i) {
+    bool result = a.partners[r] + current.holders - a.linked[r] <= max_partners;
+    for (index_t i = 0; i < current.holders && result; ++i) {
       index_t const p = a.holders[i];
       result = a.partners[p] < max_partners || are_partners(a, p, r);
     }
@@ -620,11 +622,11 @@ struct flow_placement_body {
 
   /// Makes a rank a partner of all holders, and one component of theirs and its own.
   template <class Team>
-  PLIMSOLL_HD void join(Team& team, flow_arrays const& a, candidates& at, index_t rank) const {
+  PLIMSOLL_HD void join(Team& team, flow_arrays const& a, candidates& current, index_t rank) const {
     index_t const ranks = where.ranks();
     index_t const words = flow_arrays::words(ranks);
     index_t const mine = a.component[rank];
-    index_t const theirs = at.component < 0 ? mine : at.component;
+    index_t const theirs = current.component < 0 ? mine : current.component;
     index_t const joined = minimum{}(mine, theirs);
     index_t const node = where.node_of(rank);
     bool const remembers = has_graph();
@@ -640,7 +642,7 @@ struct flow_placement_body {
     });
     team.single([=, this] {
       a.linked[rank] = -1;
-      for (index_t i = 0; remembers && i < at.holders; ++i) {
+      for (index_t i = 0; remembers && i < current.holders; ++i) {
         index_t const p = a.holders[i];
         if (!are_partners(a, p, rank)) {
           a.graph[p * words + rank / 32] |= std::uint32_t{1} << (rank % 32);
@@ -650,7 +652,7 @@ struct flow_placement_body {
         }
       }
     });
-    at.component = joined;
+    current.component = joined;
   }
 
   /// Frees a slot on a rank that does not hold the expert: a copy of another expert moves from
@@ -658,7 +660,7 @@ struct flow_placement_body {
   /// Returns the rank, or -1.
   template <class Team>
   PLIMSOLL_HD index_t make_room(Team& team, index_t layer, flow_arrays const& a,
-                                candidates const& at) const {
+                                candidates const& current) const {
     if (max_partners < where.ranks() - 1) {
       return -1;  // the moved copy would change the partners of other ranks
     }
@@ -672,7 +674,7 @@ struct flow_placement_body {
       }
       return false;
     };
-    for (index_t i = 0; i < at.holders; ++i) {
+    for (index_t i = 0; i < current.holders; ++i) {
       index_t const to = a.holders[i];
       if (a.taken[to] >= where.slots_of(layer, to)) {
         continue;

@@ -16,14 +16,14 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Option of a class. Every capacity reads it with one load.
+/// Option of a class. Every capacity reads it with one instruction.
 struct alignas(16) knapsack_option {
   double value;
   std::int32_t weight;  ///< at most one above the capacity
   std::int32_t pick;    ///< 1 + the number of the option
 };
 
-/// Options that a thread of a device considers at once, so that their loads overlap.
+/// Options that a thread of a device considers at once, so that their reads overlap.
 inline constexpr index_t options_at_once = 4;
 
 /// Scratch of a knapsack.
@@ -200,8 +200,8 @@ struct knapsack_body {
                                  knapsack_arrays const& arrays) const {
     index_t c = room;
     for (index_t l = weights.extent(1); l-- > 0;) {
-      index_t const at = minimum{}(c, arrays.heaviest[l + 1]);
-      index_t const pick = feasible ? arrays.picks[l * (largest_capacity + 1) + at] : 0;
+      index_t const weight = minimum{}(c, arrays.heaviest[l + 1]);
+      index_t const pick = feasible ? arrays.picks[l * (largest_capacity + 1) + weight] : 0;
       choices(problem, l) = static_cast<std::int32_t>(pick - 1);
       c -= pick > 0 ? static_cast<index_t>(weights(problem, l, pick - 1)) : 0;
     }

@@ -77,17 +77,17 @@ struct latencies_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const experts = loads.extent(2);
-    step_tile const tile = tiles().of(problem);
+    step_tile const tile = tiles().tile(problem);
     index_t const layer = tile.layer;
-    arrays const at{memory, experts, ranges.ranks};
+    arrays const local{memory, experts, ranges.ranks};
     team.for_each(ranges.ranks + 1, [=, this](index_t r) {
       // Invalid offsets of a placement must not lead out of bounds.
-      at.begin[r] = minimum{}(maximum{}(ranges.begin(layer, r), index_t{0}), ranges.slots);
+      local.begin[r] = minimum{}(maximum{}(ranges.begin(layer, r), index_t{0}), ranges.slots);
     });
     // A rank without experts may be dead, so its speed is not compared with the fastest.
     problem_report outcome = refuse_cost_speeds(team, cost, ranges.ranks, [=, this](index_t r) {
       bool holds = false;
-      for (index_t slot = at.begin[r]; slot < at.begin[r + 1] && !holds; ++slot) {
+      for (index_t slot = local.begin[r]; slot < local.begin[r + 1] && !holds; ++slot) {
         holds = physical_to_logical(layer, slot) >= 0;
       }
       return holds;
@@ -98,27 +98,28 @@ struct latencies_body {
       outcome = scale.report();
       if (!outcome.refused) {
         team.for_each(experts, [=, this](index_t e) {
-          at.part[e] = share(to_fixed(loads(step, layer, e), scale.shift),
-                             maximum{}(replica_count(layer, e), std::int32_t{1}));
+          local.part[e] = share(to_fixed(loads(step, layer, e), scale.shift),
+                                maximum{}(replica_count(layer, e), std::int32_t{1}));
         });
         team.for_each(ranges.ranks, [=, this](index_t r) {
           fixed_load sum = 0;
-          for (index_t slot = at.begin[r]; slot < at.begin[r + 1]; ++slot) {
+          for (index_t slot = local.begin[r]; slot < local.begin[r + 1]; ++slot) {
             index_t const e = physical_to_logical(layer, slot);
-            sum += e >= 0 && e < experts ? at.part[e] : 0;
+            sum += e >= 0 && e < experts ? local.part[e] : 0;
           }
-          at.latency[r] = cost(r, from_fixed(sum, scale.shift));
+          local.latency[r] = cost(r, from_fixed(sum, scale.shift));
           if (out.of_rank.data != nullptr) {
-            out.of_rank(step, layer, r) = at.latency[r];
+            out.of_rank(step, layer, r) = local.latency[r];
           }
         });
         index_t const bad = team.min(ranges.ranks, [=, this](index_t r) {
-          return at.latency[r] >= 0 && at.latency[r] < 0x1p960 ? ranges.ranks : r;
+          return local.latency[r] >= 0 && local.latency[r] < 0x1p960 ? ranges.ranks : r;
         });
         if (bad < ranges.ranks) {
-          outcome = refusal(fault_kind::cost, bad, at.latency[bad]);
+          outcome = refusal(fault_kind::cost, bad, local.latency[bad]);
         } else if (out.of_step.data != nullptr) {
-          double const longest = team.max(ranges.ranks, [=](index_t r) { return at.latency[r]; });
+          double const longest =
+              team.max(ranges.ranks, [=](index_t r) { return local.latency[r]; });
           team.single([=, this] { out.of_step(step, layer) = longest; });
         }
       }

@@ -284,12 +284,12 @@ struct least_loaded_body {
     report.home_time = longest(team, s);
     report.imbalance = imbalance(team, peak, total);
     report.spills = ranks.live() > 1 && total > 0 && report.imbalance >= rules.lambda ? 1 : 0;
-    levels const at{peak, set_capacities(team, s, total), confined_level(team)};
-    std::int64_t raised = at.capacity;
-    report.capacity = ranks.time_at(at.capacity);
+    levels const given_levels{peak, set_capacities(team, s, total), confined_level(team)};
+    std::int64_t raised = given_levels.capacity;
+    report.capacity = ranks.time_at(given_levels.capacity);
     report.time = report.home_time;
     if (report.spills != 0) {
-      raised = spill_within_limits(team, s, total, at);
+      raised = spill_within_limits(team, s, total, given_levels);
       report.time = longest(team, s);
     }
     report.raised_capacity = ranks.time_at(raised);
@@ -303,7 +303,7 @@ struct least_loaded_body {
       report.home_time = is_bad ? 0 : report.home_time;
       report.time = report.home_time;
     }
-    finish(team, s, at, report);
+    finish(team, s, given_levels, report);
   }
 
  private:
@@ -331,8 +331,8 @@ struct least_loaded_body {
   }
   [[nodiscard]] PLIMSOLL_HD std::int32_t share_of(least_loaded_state const& s, index_t e,
                                                   index_t position) const {
-    least_loaded_state::given_expert const of = s.given[e];
-    return home_share(of.tokens, of.copies, position);
+    least_loaded_state::given_expert const given = s.given[e];
+    return home_share(given.tokens, given.copies, position);
   }
   [[nodiscard]] PLIMSOLL_HD std::uint64_t key_of(least_loaded_state const& s, index_t r) const {
     auto const height = static_cast<std::uint64_t>(ranks.height_of(s.load[r], r));
@@ -355,9 +355,9 @@ struct least_loaded_body {
       index_t const begin = homes.begin(e);
       return loaded{loads(e), homes.rank[begin], static_cast<std::int32_t>(homes.end(e) - begin)};
     };
-    auto const use = [&](index_t e, loaded const& of) {
-      s.given[e] = {static_cast<std::int32_t>(of.tokens), of.home, of.copies};
-      return is_load(of.tokens) ? static_cast<std::int64_t>(of.tokens) : load_limit;
+    auto const use = [&](index_t e, loaded const& expert) {
+      s.given[e] = {static_cast<std::int32_t>(expert.tokens), expert.home, expert.copies};
+      return is_load(expert.tokens) ? static_cast<std::int64_t>(expert.tokens) : load_limit;
     };
     if constexpr (Team::is_serial) {
       return team.sum(homes.experts, [&](index_t e) { return use(e, read(e)); });
@@ -365,7 +365,7 @@ struct least_loaded_body {
       return team.sum(least_loaded_state::groups_of(homes.experts), [&](index_t first) {
         std::int64_t sum = 0;
         read_together(first, homes.experts, read,
-                      [&](index_t e, loaded const& of) { sum += use(e, of); });
+                      [&](index_t e, loaded const& expert) { sum += use(e, expert); });
         return sum;
       });
     }
@@ -545,11 +545,12 @@ struct least_loaded_body {
   /// all plans without a price) with a lower peak.
   template <class Team>
   PLIMSOLL_HD std::int64_t spill_within_limits(Team& team, least_loaded_state const& s,
-                                               std::int64_t total, levels const& at) const {
+                                               std::int64_t total,
+                                               levels const& given_levels) const {
     if constexpr (is_free) {
-      if (is_listed(at.capacity)) {
-        spill_by_list(team, s, static_cast<std::int32_t>(at.capacity));
-        return at.capacity;
+      if (is_listed(given_levels.capacity)) {
+        spill_by_list(team, s, static_cast<std::int32_t>(given_levels.capacity));
+        return given_levels.capacity;
       }
     }
     team.for_each(homes.experts, [&](index_t e) {
@@ -560,9 +561,9 @@ struct least_loaded_body {
     // plan, those of the search, the one at the level found, and the first again if that is no
     // better.
     enum class turn { first, search, found, again };
-    std::int64_t low = maximum{}(at.capacity, at.confined) - 1;
-    std::int64_t high = at.home_peak;
-    std::int64_t level = at.capacity;
+    std::int64_t low = maximum{}(given_levels.capacity, given_levels.confined) - 1;
+    std::int64_t high = given_levels.home_peak;
+    std::int64_t level = given_levels.capacity;
     std::int64_t first_peak = 0;
     double first_time = 0;
     PLIMSOLL_NO_UNROLL
@@ -570,7 +571,7 @@ struct least_loaded_body {
       spill(team, s);
       bool const is_limited = rules.limited && s.now->forced + s.now->kept > 0;
       if (now == turn::again || (now == turn::first && !is_limited)) {
-        return at.capacity;
+        return given_levels.capacity;
       }
       std::int64_t const peak = peak_level(team, s);
       double const time = now == turn::search ? 0.0 : longest(team, s);
@@ -737,19 +738,19 @@ struct least_loaded_body {
                           least_loaded_state::settled_parts& settled, std::int32_t visits,
                           std::int32_t pieces) const {
     team.for_each(visits - settled.visits, [&, from = settled.visits](index_t i) {
-      least_loaded_state::listed_visit const of = s.visits[from + i];
-      std::int32_t const moved = maximum{}(of.rest, 0);
+      least_loaded_state::listed_visit const visit = s.visits[from + i];
+      std::int32_t const moved = maximum{}(visit.rest, 0);
       std::int32_t const first = s.first[from + i];
       std::int32_t const end = from + i + 1 < visits ? s.first[from + i + 1] : pieces;
-      std::int32_t const first_sent = first + static_cast<std::int32_t>(of.tokens > moved);
-      if (of.rest == 0) {
+      std::int32_t const first_sent = first + static_cast<std::int32_t>(visit.tokens > moved);
+      if (visit.rest == 0) {
         return;
       }
       if (first_sent > first) {
-        s.pieces[first] = {of.expert, of.home, of.tokens - moved, -1};
+        s.pieces[first] = {visit.expert, visit.home, visit.tokens - moved, -1};
       }
-      s.split[of.expert] = {end - first, end - first_sent, first, first_sent};
-      add_to(s.load + of.home, -moved);
+      s.split[visit.expert] = {end - first, end - first_sent, first, first_sent};
+      add_to(s.load + visit.home, -moved);
     });
     team.for_each(pieces - settled.pieces, [&, from = settled.pieces](index_t i) {
       least_loaded_state::piece const piece = s.pieces[from + i];
@@ -767,10 +768,10 @@ struct least_loaded_body {
   }
 
   /// Predicts the visits of a rank's experts from the load that the rank has by then, and lists
-  /// those that are not in the list. Begins after the expert at index `at` of `homes.expert`, which
-  /// has `tokens` tokens, in the order of visits: the heaviest first, then by rising index.
+  /// those that are not in the list. Begins after the expert at index `after` of `homes.expert`,
+  /// which has `tokens` tokens, in the order of visits: the heaviest first, then by rising index.
   PLIMSOLL_HD void list_visits(least_loaded_state const& s, index_t r, std::int32_t load,
-                               std::int32_t tokens, std::int32_t at) const {
+                               std::int32_t tokens, std::int32_t after) const {
     std::int32_t const capacity = s.capacity[r];
     std::int32_t const begin = homes.rank_begin[r];
     std::int32_t const end = homes.rank_begin[r + 1];
@@ -780,7 +781,7 @@ struct least_loaded_body {
       std::int32_t next = begin;
       for (std::int32_t i = begin; i < end; ++i) {
         std::int32_t const part = s.part[i];
-        bool const is_later = part < tokens || (part == tokens && i > at);
+        bool const is_later = part < tokens || (part == tokens && i > after);
         next = is_later && part > most ? i : next;
         most = is_later && part > most ? part : most;
       }
@@ -788,10 +789,10 @@ struct least_loaded_body {
         break;
       }
       tokens = most;
-      at = next;
+      after = next;
       std::int32_t const rest = minimum{}(tokens, load - capacity);
       load -= stays(rest) ? 0 : rest;
-      std::int32_t const e = homes.expert[at];
+      std::int32_t const e = homes.expert[after];
       if (s.rest[e] == least_loaded_state::unlisted) {
         s.order[next_place(&s.now->visits)] =
             heavier_first(static_cast<fixed_load>(tokens), index_t{e});
@@ -802,36 +803,37 @@ struct least_loaded_body {
   /// Predicts the visits of a rank that got more tokens than its capacity in a visit.
   PLIMSOLL_HD void list_again(least_loaded_state const& s, index_t r,
                               least_loaded_state::listed_visit const& visit) const {
-    std::int32_t at = homes.rank_begin[r] - 1;
+    std::int32_t after = homes.rank_begin[r] - 1;
     PLIMSOLL_NO_UNROLL
-    for (std::int32_t i = at + 1; i < homes.rank_begin[r + 1]; ++i) {
+    for (std::int32_t i = after + 1; i < homes.rank_begin[r + 1]; ++i) {
       std::int32_t const e = homes.expert[i];
-      at = e < visit.expert ? i : at;
+      after = e < visit.expert ? i : after;
       bool const is_later =
           s.part[i] < visit.tokens || (s.part[i] == visit.tokens && e > visit.expert);
       if (is_later && s.rest[e] != least_loaded_state::unlisted) {
         s.rest[e] = 0;
       }
     }
-    list_visits(s, r, s.load[r], visit.tokens, at);
+    list_visits(s, r, s.load[r], visit.tokens, after);
   }
 
   /// Divides one expert anew. Returns the tokens that find no rank with room for a chunk.
   template <class Team, class Queue>
   PLIMSOLL_HD std::int32_t visit_listed(Team& team, least_loaded_state const& s, Queue& helpers,
                                         least_loaded_state::cursor& now,
-                                        least_loaded_state::listed_visit const& of,
+                                        least_loaded_state::listed_visit const& visit,
                                         std::int32_t capacity, int bits) const {
-    std::int32_t rest = of.rest;
+    std::int32_t rest = visit.rest;
     if (rest <= 0) {
       if (rest < 0) {
-        team.single([=] { note_overload(s, of.expert, of.home, overload_cause::small_excess); });
+        team.single(
+            [=] { note_overload(s, visit.expert, visit.home, overload_cause::small_excess); });
         now.kept -= rest;
         ++now.pieces;
       }
       return 0;
     }
-    now.pieces += static_cast<std::int32_t>(of.tokens > rest);
+    now.pieces += static_cast<std::int32_t>(visit.tokens > rest);
     PLIMSOLL_NO_UNROLL
     while (rest > 0) {
       std::uint32_t const top = helpers.top();
@@ -841,8 +843,8 @@ struct least_loaded_body {
       }
       std::int32_t const tokens = minimum{}(rest, room);
       rest -= tokens;
-      helpers.update_top([=, at = now.pieces, end = of.tokens - rest](std::uint32_t key) {
-        s.pieces[at] = {of.expert, rank_in(key, bits), end, of.home};
+      helpers.update_top([=, number = now.pieces, end = visit.tokens - rest](std::uint32_t key) {
+        s.pieces[number] = {visit.expert, rank_in(key, bits), end, visit.home};
         return key + (static_cast<std::uint32_t>(tokens) << bits);
       });
       ++now.pieces;
@@ -859,7 +861,7 @@ struct least_loaded_body {
   PLIMSOLL_HD void force(Team& team, least_loaded_state const& s, Queue& helpers,
                          least_loaded_state::cursor& now, std::int32_t i, std::int32_t rest,
                          std::int32_t capacity, int bits) const {
-    least_loaded_state::listed_visit const of = s.visits[i];
+    least_loaded_state::listed_visit const visit = s.visits[i];
     std::uint32_t const top = helpers.top();
     std::int32_t r = rank_in(top, bits);
     bool const has_room = top >> bits < static_cast<std::uint32_t>(capacity);
@@ -869,24 +871,25 @@ struct least_loaded_body {
                           static_cast<std::uint32_t>(r));
     } else {
       // Only a full rank may have a piece of this expert already.
-      r = lowest_except(team, s, of.home);
-      piece = static_cast<std::int32_t>(
-          team.find(s.first[i], now.pieces, [&](index_t at) { return s.pieces[at].rank == r; }));
+      r = lowest_except(team, s, visit.home);
+      piece = static_cast<std::int32_t>(team.find(
+          s.first[i], now.pieces, [&](index_t number) { return s.pieces[number].rank == r; }));
     }
     if (piece < now.pieces) {
-      team.for_each(now.pieces - piece, [&](index_t at) { s.pieces[piece + at].end += rest; });
+      team.for_each(now.pieces - piece,
+                    [&](index_t number) { s.pieces[piece + number].end += rest; });
     }
     team.single([&, is_new = piece == now.pieces] {
       if (is_new) {
-        s.pieces[piece] = {of.expert, r, of.tokens, of.home};
-        ++s.split[of.expert].segments;
-        ++s.split[of.expert].transfers;
+        s.pieces[piece] = {visit.expert, r, visit.tokens, visit.home};
+        ++s.split[visit.expert].segments;
+        ++s.split[visit.expert].transfers;
         ++s.imports[r];
       }
       s.load[r] += rest;
-      note_overload(s, of.expert, r,
+      note_overload(s, visit.expert, r,
                     has_room ? overload_cause::min_chunk : overload_cause::capacity);
-      list_again(s, r, of);
+      list_again(s, r, visit);
     });
     now.pieces += static_cast<std::int32_t>(piece == now.pieces);
     now.forced += rest;
@@ -1171,7 +1174,7 @@ struct least_loaded_body {
 
   /// Writes the plan, expert by expert.
   template <class Team>
-  PLIMSOLL_HD void finish(Team& team, least_loaded_state const& s, levels const& at,
+  PLIMSOLL_HD void finish(Team& team, least_loaded_state const& s, levels const& given_levels,
                           spill_report& report) const {
     index_t const experts = homes.experts;
     index_t const groups = least_loaded_state::groups_of(experts);
@@ -1234,33 +1237,33 @@ struct least_loaded_body {
       out.bytes_of_rank[r] = rules.token_bytes * s.load[r] + rules.expert_bytes * held;
       return maximum{}(-room_of(s, r), std::int32_t{0});  // the sum is at most that of all tokens
     });
-    certify(team, s, at, report);
+    certify(team, s, given_levels, report);
     team.store(out.offsets + experts, segments);
     team.store(out.transfer_offsets + experts, transfers);
     team.store(out.outcome, spill_outcome{report, {}});
   }
 
-  /// Writes the expert's segments at home from index `at`, but no more segments than it has in the
-  /// plan.
-  PLIMSOLL_HD void write_at_home(least_loaded_state const& s, index_t e, index_t at) const {
-    least_loaded_state::given_expert const of = s.given[e];
-    std::int32_t const segments = minimum{}(of.copies, s.split[e].segments);
+  /// Writes the expert's segments at home from index `first`, but no more segments than it has in
+  /// the plan.
+  PLIMSOLL_HD void write_at_home(least_loaded_state const& s, index_t e, index_t first) const {
+    least_loaded_state::given_expert const given = s.given[e];
+    std::int32_t const segments = minimum{}(given.copies, s.split[e].segments);
     std::int32_t begin = 0;
     PLIMSOLL_NO_UNROLL
     for (std::int32_t i = 0; i < segments; ++i) {
-      std::int32_t const end = begin + home_share(of.tokens, of.copies, i);
-      std::int32_t const home = i == 0 ? of.home : homes.rank[homes.begin(e) + i];
-      out.segments[at + i] = spill_segment{static_cast<std::int32_t>(e), home, begin, end};
+      std::int32_t const end = begin + home_share(given.tokens, given.copies, i);
+      std::int32_t const home = i == 0 ? given.home : homes.rank[homes.begin(e) + i];
+      out.segments[first + i] = spill_segment{static_cast<std::int32_t>(e), home, begin, end};
       begin = end;
     }
   }
 
   template <class Team>
-  PLIMSOLL_HD void certify(Team& team, least_loaded_state const& s, levels const& at,
+  PLIMSOLL_HD void certify(Team& team, least_loaded_state const& s, levels const& given_levels,
                            spill_report& report) const {
     std::int64_t const peak = peak_level(team, s);
     std::int64_t const mean = ranks.level_for(team, report.tokens);
-    std::int64_t const bound = maximum{}(mean, at.confined);
+    std::int64_t const bound = maximum{}(mean, given_levels.confined);
     report.result.value = ranks.time_at(peak);
     if (!ranks.speed().equal_speeds) {
       // Levels use speeds rounded up, so compare with the times by the given speeds: no rank ends
@@ -1271,10 +1274,11 @@ struct least_loaded_body {
     }
     report.result.lower_bound = ranks.time_at(bound);
     report.result.work = s.now->pieces;
-    report.result.status = at.confined > at.capacity ? certificate_status::infeasible
-                           : peak == bound           ? certificate_status::optimal
-                           : report.overload == 0    ? certificate_status::within_tolerance
-                                                     : certificate_status::feasible;
+    report.result.status = given_levels.confined > given_levels.capacity
+                               ? certificate_status::infeasible
+                           : peak == bound        ? certificate_status::optimal
+                           : report.overload == 0 ? certificate_status::within_tolerance
+                                                  : certificate_status::feasible;
   }
 
   /// Returns a lower bound for the peak from the limits on transfers: each transfer of a rank moves

@@ -203,12 +203,12 @@ struct spill_homes_body {
     index_t const pairs = team.exclusive_scan(
         homes.experts, [=](index_t e) { return s.count[e]; }, homes.expert_begin);
     team.for_each(homes.experts, [=, this](index_t e) {
-      std::int32_t at = homes.expert_begin[e];
+      std::int32_t pair = homes.expert_begin[e];
       PLIMSOLL_NO_UNROLL
       for (index_t i = s.lists.first[e]; i < s.lists.first[e + 1]; ++i) {
         if (begins_home(s, e, i)) {
-          homes.rank[at] = s.rank_of[s.lists.slot[i]];
-          s.owner[at++] = static_cast<std::int32_t>(e);
+          homes.rank[pair] = s.rank_of[s.lists.slot[i]];
+          s.owner[pair++] = static_cast<std::int32_t>(e);
         }
       }
     });
@@ -231,11 +231,11 @@ struct spill_homes_body {
       s.keys[i] = static_cast<std::uint64_t>(homes.rank[i]) << 32 | static_cast<std::uint64_t>(i);
     });
     team.sort(s.keys, pairs, s.sort_storage);
-    team.for_each(pairs, [=, this](index_t at) {
-      auto const pair = static_cast<std::uint32_t>(s.keys[at]);
+    team.for_each(pairs, [=, this](index_t number) {
+      auto const pair = static_cast<std::uint32_t>(s.keys[number]);
       std::int32_t const e = s.owner[pair];
-      homes.expert[at] = e;
-      homes.position[at] = static_cast<std::int32_t>(pair) - homes.expert_begin[e];
+      homes.expert[number] = e;
+      homes.position[number] = static_cast<std::int32_t>(pair) - homes.expert_begin[e];
     });
     team.single([=, this] {
       homes.rank_begin[ranks] = static_cast<std::int32_t>(pairs);

@@ -78,9 +78,9 @@ struct spill_routes {
     [[nodiscard]] PLIMSOLL_HD std::int32_t size() const { return end > begin ? end - begin : 0; }
   };
   [[nodiscard]] PLIMSOLL_HD interval part_of(index_t source, index_t segment) const {
-    spill_segment const& of = segments[segment];
-    return {maximum{}(of.begin, before[source * experts + of.expert]),
-            minimum{}(of.end, before[(source + 1) * experts + of.expert])};
+    spill_segment const& whole = segments[segment];
+    return {maximum{}(whole.begin, before[source * experts + whole.expert]),
+            minimum{}(whole.end, before[(source + 1) * experts + whole.expert])};
   }
 };
 
@@ -195,8 +195,8 @@ struct exchange_body {
     std::int32_t const received = team.exclusive_scan(
         groups,
         [=, this](index_t i) {
-          spill_segment const of = routes.segments[routes.segment_at(first + i)];
-          return of.end - of.begin;
+          spill_segment const segment = routes.segments[routes.segment_at(first + i)];
+          return segment.end - segment.begin;
         },
         routes.computed_row + first);
     team.single([=, this] {

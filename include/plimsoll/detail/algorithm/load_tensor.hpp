@@ -54,7 +54,7 @@ inline constexpr bool is_stored = false;
 template <class T>
 inline constexpr bool is_stored<vector_ref<T>> = true;
 
-/// Number of rows whose elements a thread of a device loads at once: few threads add many steps, so
+/// Number of rows whose elements a thread of a device reads at once: few threads add many steps, so
 /// their time is that of memory.
 template <class Row>
 inline constexpr index_t rows_in_flight = is_stored<Row> ? 32 : 4;
@@ -174,7 +174,7 @@ struct rank_loads_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const experts = loads.extent(2);
-    step_tile const tile = tiles().of(problem);
+    step_tile const tile = tiles().tile(problem);
     index_t const layer = tile.layer;
     rank_loads_arrays const arrays{memory, experts, ranges.ranks};
     double* const share = arrays.share;

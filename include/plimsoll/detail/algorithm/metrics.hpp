@@ -136,9 +136,9 @@ struct correlation_body {
     auto const value = static_cast<double>(loads(t, layer, e));
     return lift == 0 ? value : scale_by_power_of_two(value, lift);
   }
-  [[nodiscard]] PLIMSOLL_HD double deviation(course const& of, index_t t, index_t layer,
+  [[nodiscard]] PLIMSOLL_HD double deviation(course const& own_course, index_t t, index_t layer,
                                              index_t e) const {
-    return add(value_of(t, layer, e, of.lift), -of.mean);
+    return add(value_of(t, layer, e, own_course.lift), -own_course.mean);
   }
   [[nodiscard]] PLIMSOLL_HD course course_of(index_t layer, index_t e) const {
     double const first = value_of(0, layer, e, 0);

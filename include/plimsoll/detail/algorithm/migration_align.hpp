@@ -195,11 +195,12 @@ struct interchange_body {
         (out.stay_on_nodes && where.node_of(a) != where.node_of(b))) {
       return false;
     }
-    slot_ranges const& at = where.ranges;
+    slot_ranges const& ranges = where.ranges;
     index_t const first = group * out.layers_of_group;
-    index_t const n = at.offsets.data == nullptr ? 1 : out.layers_of_group;
+    index_t const n = ranges.offsets.data == nullptr ? 1 : out.layers_of_group;
     for (index_t layer = first; layer < first + n; ++layer) {
-      if (at.end(layer, a) - at.begin(layer, a) != at.end(layer, b) - at.begin(layer, b)) {
+      if (ranges.end(layer, a) - ranges.begin(layer, a) !=
+          ranges.end(layer, b) - ranges.begin(layer, b)) {
         return false;
       }
     }
@@ -438,7 +439,7 @@ struct slot_alignment_body {
   PLIMSOLL_HD index_t keep_slots(Team& team, migration_lists const& lists,
                                  slot_alignment_arrays const& a, index_t layer) const {
     auto const new_map = row_of(pair.to, layer);
-    topology const at = pair.where;
+    topology const layout = pair.where;
     team.for_each(pair.slots(), [=](index_t slot) {
       a.expert[slot] = new_map[slot];
       a.kept[slot] = -1;
@@ -449,10 +450,10 @@ struct slot_alignment_body {
       std::int32_t const e = a.expert[slot];
       index_t const rank = lists.rank_of[slot];
       index_t const label = label_of(layer, rank);
-      index_t const number = i - first_from(lists.after, e, at.ranges.begin(layer, rank));
-      index_t const old = first_from(lists.before, e, at.ranges.begin(layer, label)) + number;
-      bool const stays =
-          old < lists.before.first[e + 1] && lists.before.slot[old] < at.ranges.end(layer, label);
+      index_t const number = i - first_from(lists.after, e, layout.ranges.begin(layer, rank));
+      index_t const old = first_from(lists.before, e, layout.ranges.begin(layer, label)) + number;
+      bool const stays = old < lists.before.first[e + 1] &&
+                         lists.before.slot[old] < layout.ranges.end(layer, label);
       if (stays) {
         a.kept[slot] = lists.before.slot[old];
         a.is_open[lists.before.slot[old]] = 0;
@@ -480,7 +481,7 @@ struct slot_alignment_body {
   PLIMSOLL_HD index_t fill_slots(Team& team, std::int32_t const* rank_of,
                                  slot_alignment_arrays const& a, index_t layer) const {
     index_t const slots = pair.slots();
-    topology const at = pair.where;
+    topology const layout = pair.where;
     auto const out = row_of(aligned, layer);
     index_t const changes = team.exclusive_scan(
         slots,
@@ -500,8 +501,8 @@ struct slot_alignment_body {
         if (to < 0) {
           index_t const rank = rank_of[slot];
           index_t const label = label_of(layer, rank);
-          to = a.open_slots[a.open[at.ranges.begin(layer, label)] + a.arrivals[slot] -
-                            a.arrivals[at.ranges.begin(layer, rank)]];
+          to = a.open_slots[a.open[layout.ranges.begin(layer, label)] + a.arrivals[slot] -
+                            a.arrivals[layout.ranges.begin(layer, rank)]];
         }
         out[to] = a.expert[slot];
       }

@@ -42,17 +42,17 @@ struct migration_check_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = pair.experts();
-    auto const of = refinement_arrays::in(memory, experts, pair.ranks(), pair.slots());
+    auto const plan_arrays = refinement_arrays::in(memory, experts, pair.ranks(), pair.slots());
     auto const in_use = row_of(base, layer);
     auto const next = row_of(target, layer);
     // The memory of loads serves as the second array of counts.
-    problem_report outcome =
-        pair.refuse(team, layer, of.rank_of, of.counts, reinterpret_cast<std::int32_t*>(of.load));
+    problem_report outcome = pair.refuse(team, layer, plan_arrays.rank_of, plan_arrays.counts,
+                                         reinterpret_cast<std::int32_t*>(plan_arrays.load));
     if (!outcome.refused) {
-      outcome = pair.where.refuse(team, layer, experts, of.counts);
+      outcome = pair.where.refuse(team, layer, experts, plan_arrays.counts);
     }
     if (!outcome.refused) {
-      team.for_each(pair.slots(), [=, this, rank_of = of.rank_of](index_t slot) {
+      team.for_each(pair.slots(), [=, this, rank_of = plan_arrays.rank_of](index_t slot) {
         bool const lives = rank_of[slot] >= 0 && pair.where.is_active(rank_of[slot]);
         in_use[slot] = lives ? pair.from(layer, slot) : -1;
         next[slot] = lives ? pair.to(layer, slot) : -1;
@@ -62,7 +62,7 @@ struct migration_check_body {
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2 && !outcome.refused; ++k) {
       vector_ref<std::int32_t const> const given = k == 0 ? in_use : next;
-      outcome = reader.read(team, memory, layer, given, of);
+      outcome = reader.read(team, memory, layer, given, plan_arrays);
       outcome.refused.side = fault_side{k};
     }
     team.single([=, this] { reports[layer] = outcome; });
@@ -99,25 +99,26 @@ struct migration_path_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(1);
     index_t const slots = where.ranges.slots;
-    auto const of = refinement_arrays::in(memory, experts, where.ranks(), slots);
+    auto const plan_arrays = refinement_arrays::in(memory, experts, where.ranks(), slots);
     auto const map = row_of(base, layer);
     load_scale const scale = read_loads(
         team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,
-        of.load);
+        plan_arrays.load);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
-      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, map, of);
+      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, map, plan_arrays);
     }
     if (!outcome.refused) {
-      packing_problem const problem = of.problem(where, rule, layer, experts, map, scale);
+      packing_problem const problem = plan_arrays.problem(where, rule, layer, experts, map, scale);
       auto* const reached = points + layer * (slots + 1);
-      index_t const count = move_path<Team>(team, memory, problem, of.rank_of, of.counts,
-                                            {.split = split,
-                                             .keeps_counts = false,
-                                             .price = 0,
-                                             .target = 0,
-                                             .most_moves = most_moves})
-                                .follow(changes + layer * 2 * slots, reached);
+      index_t const count =
+          move_path<Team>(team, memory, problem, plan_arrays.rank_of, plan_arrays.counts,
+                          {.split = split,
+                           .keeps_counts = false,
+                           .price = 0,
+                           .target = 0,
+                           .most_moves = most_moves})
+              .follow(changes + layer * 2 * slots, reached);
       team.for_each(count, [=](index_t i) {
         reached[i].peak = scale_by_power_of_two(reached[i].peak, -scale.shift);
       });
@@ -153,19 +154,20 @@ struct migration_map_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t plan) const {
-    compared_plan const of = plans[plan];
+    compared_plan const compared = plans[plan];
     index_t const slots = map.extent(1);
     index_t const experts = counts.extent(1);
-    bool const is_unchanged = of.row < 0 && of.changes == 0;
-    auto const given = of.row >= 0 ? row_of(complete, of.row) : row_of(base, of.layer);
-    auto const first = is_unchanged ? row_of(kept, of.layer) : given;
+    bool const is_unchanged = compared.row < 0 && compared.changes == 0;
+    auto const given =
+        compared.row >= 0 ? row_of(complete, compared.row) : row_of(base, compared.layer);
+    auto const first = is_unchanged ? row_of(kept, compared.layer) : given;
     auto* const copies = memory.take<std::int32_t>(experts);
     auto const row = row_of(map, plan);  // may be that of `kept`
     team.for_each(slots, [=](index_t slot) { row[slot] = first[slot]; });
     // A slot that is emptied may get an expert later, so that changes keep their order.
     team.single([=, this] {
-      for (index_t i = 0; i < of.changes; ++i) {
-        path_change const made = changes[2 * slots * of.layer + i];
+      for (index_t i = 0; i < compared.changes; ++i) {
+        path_change const made = changes[2 * slots * compared.layer + i];
         row[made.slot] = made.expert;
       }
     });
@@ -192,8 +194,8 @@ struct read_history_body {
     index_t const step = problem / loads.extent(1);
     index_t const layer = problem % loads.extent(1);
     team.for_each(loads.extent(2), [=, this](index_t e) {
-      auto const one = static_cast<double>(loads(step, layer, e));
-      out(step, layer, e) = load_exponent == 1.0 ? one : power(one, load_exponent);
+      auto const load = static_cast<double>(loads(step, layer, e));
+      out(step, layer, e) = load_exponent == 1.0 ? load : power(load, load_exponent);
     });
   }
 };

@@ -146,7 +146,7 @@ PLIMSOLL_HD inline void fill(split_state const& s, index_t replicated) {
 }
 
 /// Does the same as `fill` for ranks of equal speed and an expert with at most `most` targets, for
-/// a thread of a device: it loads all targets at once, and finds the level in registers.
+/// a thread of a device: it reads all targets at once, and finds the level in registers.
 struct fill_few {
   static constexpr std::int32_t most = 8;
 
@@ -158,7 +158,7 @@ struct fill_few {
     std::int32_t rank[most];
     std::int64_t own[most];
     std::int64_t other[most];
-    // The loads overlap, as none depends on a condition.
+    // The reads overlap, as none depends on a condition.
     for (std::int32_t k = 0; k < most; ++k) {
       std::int32_t const target = minimum{}(first + k, first + count - 1);
       rank[k] = s.graph.target_rank[target];
@@ -613,11 +613,11 @@ struct split_steps_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
     index_t const layers = loads.extent(1);
     index_t const step = problem / layers;
-    auto one = solve;
-    one.loads = step_of(loads, step);
-    one.certificates = {certificates + step * layers, layers};
-    one.faults = faults == nullptr ? nullptr : faults + step * layers;
-    one(team, memory, problem - step * layers);
+    auto step_solver = solve;
+    step_solver.loads = step_of(loads, step);
+    step_solver.certificates = {certificates + step * layers, layers};
+    step_solver.faults = faults == nullptr ? nullptr : faults + step * layers;
+    step_solver(team, memory, problem - step * layers);
   }
 };
 

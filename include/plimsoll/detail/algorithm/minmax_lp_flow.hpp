@@ -128,23 +128,23 @@ struct serial_flow : blocking_flow {
   PLIMSOLL_HD bool push_from(index_t source) {
     split_graph const& g = s.graph;
     index_t depth = 0;
-    index_t at = source;
+    index_t rank = source;
     s.path[0] = static_cast<std::int32_t>(source);
-    while (s.distance[at] == 0 || s.load[at] >= s.capacity[at]) {
-      if (s.distance[at] < nearest && advance(at)) {
-        at = g.target_rank[s.next[at]];
-        s.path[++depth] = static_cast<std::int32_t>(at);
+    while (s.distance[rank] == 0 || s.load[rank] >= s.capacity[rank]) {
+      if (s.distance[rank] < nearest && advance(rank)) {
+        rank = g.target_rank[s.next[rank]];
+        s.path[++depth] = static_cast<std::int32_t>(rank);
         continue;
       }
-      s.distance[at] = dead_end;
+      s.distance[rank] = dead_end;
       if (depth == 0) {
         return false;
       }
-      at = s.path[--depth];
-      ++s.next[at];
+      rank = s.path[--depth];
+      ++s.next[rank];
     }
     std::int64_t amount =
-        minimum{}(s.load[source] - s.capacity[source], s.capacity[at] - s.load[at]);
+        minimum{}(s.load[source] - s.capacity[source], s.capacity[rank] - s.load[rank]);
     for (index_t i = 0; i < depth; ++i) {
       amount = minimum{}(amount, s.share_of(g.rank_target[s.arc[s.path[i]]]));
     }
@@ -154,7 +154,7 @@ struct serial_flow : blocking_flow {
       s.share_of(s.next[r]) += amount;
     }
     s.load[source] -= amount;
-    s.load[at] += amount;
+    s.load[rank] += amount;
     ++work;
     return true;
   }
@@ -312,7 +312,7 @@ struct team_flow : blocking_flow {
         quarter,
         [=](index_t i) {
           std::uint64_t result = 0;
-          // The loads of four experts overlap.
+          // The reads of four experts overlap.
           for (std::int32_t j = 0; j < 4; ++j) {
             std::int32_t const expert = static_cast<std::int32_t>(i) + j * quarter;
             expert_ranks const ranks = of_word[expert];
@@ -405,28 +405,28 @@ struct team_flow : blocking_flow {
   PLIMSOLL_HD void push_paths(std::int32_t source, std::int64_t& excess) {
     layer_graph const& g = s.local;
     std::int32_t depth = 0;
-    std::int32_t at = source;
+    std::int32_t rank = source;
     for (;;) {
       if (depth == nearest) {
-        depth = push(at, excess);
+        depth = push(rank, excess);
         if (work == max_iterations || excess == 0) {
           return;
         }
-        at = g.path[depth].rank;
+        rank = g.path[depth].rank;
       }
-      rank_way const way = find_way(at, depth);
+      rank_way const way = find_way(rank, depth);
       if (way.to >= 0) {
-        team.store(g.path + depth, {at, way.arc});
-        at = way.to;
+        team.store(g.path + depth, {rank, way.arc});
+        rank = way.to;
         ++depth;
         continue;
       }
-      team.single([=, this] { layer_graph::remove(ranks_at(depth), at); });
+      team.single([=, this] { layer_graph::remove(ranks_at(depth), rank); });
       if (depth == 0) {
         return;
       }
       --depth;
-      at = g.path[depth].rank;
+      rank = g.path[depth].rank;
     }
   }
 
@@ -450,7 +450,7 @@ struct team_flow : blocking_flow {
       std::uint32_t const found =
           team.min(minimum{}(stretch, way.end - first), [=, this](index_t i) {
             rank_arc const arc = s.local.arcs[first + static_cast<std::int32_t>(i)];
-            // Before the share is known, so that the loads overlap.
+            // Before the share is known, so that the reads overlap.
             std::int64_t const share = s.share[arc.target];
             std::int32_t const to = receiver(arc.expert, leading);
             return share == 0 || to < 0 ? none
@@ -500,9 +500,9 @@ struct team_flow : blocking_flow {
       path_step const step = g.path[i];
       std::int32_t const to = i < last ? g.path[i + 1].rank : sink;
       rank_arc const arc = g.arcs[step.arc];
-      // Loads before the first store overlap.
+      // Reads before the first write overlap.
       std::int64_t const left = s.share[arc.target] - amount;
-      expert_ranks& there = g.of(arc.expert, to);
+      expert_ranks& there = g.ranks_with(arc.expert, to);
       std::uint64_t const givers = there.givers | layer_graph::bit(to);
       std::int64_t& other = s.share[g.target_of(arc.expert, to)];
       std::int64_t const more = other + amount;
@@ -510,7 +510,7 @@ struct team_flow : blocking_flow {
       other = more;
       there.givers = givers;
       if (left == 0) {
-        g.of(arc.expert, step.rank).givers ^= layer_graph::bit(step.rank);
+        g.ranks_with(arc.expert, step.rank).givers ^= layer_graph::bit(step.rank);
         g.way[step.rank].to = -1;
       }
       if (i == 0) {

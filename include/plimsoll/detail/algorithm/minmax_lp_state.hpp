@@ -14,7 +14,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// The ranks of one word with a target of an expert, which a device loads at once.
+/// The ranks of one word with a target of an expert, which a device reads at once.
 struct alignas(16) expert_ranks {
   std::uint64_t holders;  ///< ranks with a target
   std::uint64_t givers;   ///< those whose share is above 0
@@ -122,8 +122,8 @@ struct layer_graph {
       PLIMSOLL_NO_UNROLL
       for (std::int32_t k = begin; k < end; ++k) {
         std::int32_t const r = graph.target_rank[first + k];
-        of(i, r).holders |= bit(r);
-        of(i, r).givers |= share[k] > 0 ? bit(r) : 0;
+        ranks_with(i, r).holders |= bit(r);
+        ranks_with(i, r).givers |= share[k] > 0 ? bit(r) : 0;
       }
     });
   }
@@ -142,7 +142,7 @@ struct layer_graph {
     return of_expert[static_cast<std::uint32_t>(word * stride + expert)];
   }
   /// Returns the word of an expert's ranks that contains rank r.
-  [[nodiscard]] PLIMSOLL_HD expert_ranks& of(std::int32_t expert, std::int32_t r) const {
+  [[nodiscard]] PLIMSOLL_HD expert_ranks& ranks_with(std::int32_t expert, std::int32_t r) const {
     return ranks_of(r >> 6, expert);
   }
   /// Returns an expert's target on rank r: targets are in the order of ranks.
@@ -152,7 +152,7 @@ struct layer_graph {
     for (std::int32_t word = 0; word < (r >> 6); ++word) {
       target += bit_count(ranks_of(word, expert).holders);
     }
-    return target + bit_count(of(expert, r).holders & (bit(r) - 1));
+    return target + bit_count(ranks_with(expert, r).holders & (bit(r) - 1));
   }
 };
 

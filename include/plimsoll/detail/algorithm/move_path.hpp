@@ -109,34 +109,34 @@ class move_path : placed_cell<Team> {
         rank_of_(rank_of),
         counts_(counts),
         slots_(problem.map.extent(0)),
-        experts_(problem.at.experts),
-        words_(move_path_arrays::words(problem.at.ranks)),
-        a_(move_path_arrays::in(memory, experts_, problem.at.ranks, slots_)) {}
+        experts_(problem.cell.experts),
+        words_(move_path_arrays::words(problem.cell.ranks)),
+        a_(move_path_arrays::in(memory, experts_, problem.cell.ranks, slots_)) {}
 
   /// Writes the changes, of which there are at most `2 * slots`, and the points, the given plan
   /// first, at most `slots + 1`. Returns the number of points. The counts become those of the last
   /// plan.
   PLIMSOLL_HD index_t follow(path_change* changes, path_point* points) {
     start();
-    path_point at{0, 0, 0};
+    path_point reached_point{0, 0, 0};
     for (index_t reached = 1;; ++reached) {
       auto const busiest =
-          team_.argmax(p_.at.ranks, [this](index_t r) { return cost(r, a_.carried[r]); });
+          team_.argmax(p_.cell.ranks, [this](index_t r) { return cost(r, a_.carried[r]); });
       busiest_ = busiest.index;
       peak_ = busiest.key;
-      at.peak = peak_;
-      team_.single([=] { points[reached - 1] = at; });
+      reached_point.peak = peak_;
+      team_.single([=] { points[reached - 1] = reached_point; });
       if (peak_ <= rule_.target || reached > slots_) {
         return reached;
       }
       change const best = best_change();
-      if (best.kind == change_kind::none || at.moves + best.moves > rule_.most_moves) {
+      if (best.kind == change_kind::none || reached_point.moves + best.moves > rule_.most_moves) {
         return reached;
       }
-      path_change* const written = changes + at.changes;
+      path_change* const written = changes + reached_point.changes;
       team_.single([=, this] { apply(best, written); });
-      at.moves += best.moves;
-      at.changes += best.kind == change_kind::swap ? 2 : 1;
+      reached_point.moves += best.moves;
+      reached_point.changes += best.kind == change_kind::swap ? 2 : 1;
       if (is_optimal()) {
         even_out(3);
       }
@@ -194,7 +194,7 @@ class move_path : placed_cell<Team> {
     team_.for_each(experts_, [=, this](index_t e) {
       a.next_share[e] = weight_of(static_cast<std::int32_t>(e), counts_[e] + 1);
     });
-    team_.for_each(p_.at.ranks, [=, this](index_t r) {
+    team_.for_each(p_.cell.ranks, [=, this](index_t r) {
       double sum = 0;
       for (index_t s = p_.begin(r); s < p_.end(r); ++s) {
         if (a.map[s] >= 0) {
@@ -206,7 +206,7 @@ class move_path : placed_cell<Team> {
     });
     auto const open_speed = [this](index_t r) { return p_.end(r) > p_.begin(r) ? speed(r) : 0.0; };
     fixed_load const total = team_.sum(experts_, [this](index_t e) { return p_.load[e]; });
-    mean_ = divide(static_cast<double>(total), team_.sum_ordered(p_.at.ranks, open_speed));
+    mean_ = divide(static_cast<double>(total), team_.sum_ordered(p_.cell.ranks, open_speed));
     if (is_optimal()) {
       even_out(10);
     }
@@ -217,7 +217,7 @@ class move_path : placed_cell<Team> {
   PLIMSOLL_HD change best_change() {
     // The rank that costs least takes most. What it gains rules out most changes of other ranks.
     auto const idlest =
-        team_.argmin(p_.at.ranks, [this](index_t r) { return cost(r, a_.carried[r]); });
+        team_.argmin(p_.cell.ranks, [this](index_t r) { return cost(r, a_.carried[r]); });
     index_t const begin = p_.begin(idlest.index);
     double const known = team_.max(p_.end(idlest.index) - begin, [this, begin](index_t i) {
       return best_into(begin + i, 0, all_of_busiest()).gain;
@@ -248,8 +248,8 @@ class move_path : placed_cell<Team> {
     return Team::is_serial ? 1 : p_.end(busiest_) - p_.begin(busiest_);
   }
   PLIMSOLL_HD slot_range part_of_busiest(index_t part) const {
-    index_t const at = p_.begin(busiest_) + part;
-    return Team::is_serial ? all_of_busiest() : slot_range{at, at + 1};
+    index_t const slot = p_.begin(busiest_) + part;
+    return Team::is_serial ? all_of_busiest() : slot_range{slot, slot + 1};
   }
 
   /// Returns the best change that fills a slot of another rank from slots of the most loaded rank,
@@ -413,47 +413,47 @@ class move_path : placed_cell<Team> {
   }
 
   PLIMSOLL_HD effect effect_of(change const& c) const {
-    effect of;
+    effect result;
     index_t const q = rank_of_[c.to];
     std::int32_t const old = a_.map[c.to];
-    of.rank[0] = static_cast<std::int32_t>(q);
+    result.rank[0] = static_cast<std::int32_t>(q);
     if (c.kind == change_kind::swap) {
-      of.rank[1] = static_cast<std::int32_t>(busiest_);
-      of.by[0] = add(a_.share[c.from], -a_.share[c.to]);
-      of.by[1] = -of.by[0];
-      return of;
+      result.rank[1] = static_cast<std::int32_t>(busiest_);
+      result.by[0] = add(a_.share[c.from], -a_.share[c.to]);
+      result.by[1] = -result.by[0];
+      return result;
     }
     if (is_optimal()) {
-      return effect_of_passing(c, of);
+      return effect_of_passing(c, result);
     }
     if (old >= 0) {
       double const weight = weight_of(old, counts_[old] - 1);
-      of.losing = old;
-      of.losing_by = add(weight, -weight_of(old, counts_[old]));
-      of.by[0] = -weight;
+      result.losing = old;
+      result.losing_by = add(weight, -weight_of(old, counts_[old]));
+      result.by[0] = -weight;
     }
     double const weight = weight_of(c.expert, counts_[c.expert] + 1);
-    of.gaining = c.expert;
-    of.gaining_by = add(weight, -weight_of(c.expert, counts_[c.expert]));
-    of.by[0] = add(of.by[0], weight);
-    return of;
+    result.gaining = c.expert;
+    result.gaining_by = add(weight, -weight_of(c.expert, counts_[c.expert]));
+    result.by[0] = add(result.by[0], weight);
+    return result;
   }
 
   /// With the optimal split: the load of the old replica goes to the least loaded rank with another
   /// one, and the new copy takes so much load from the most loaded rank that both cost the same.
-  PLIMSOLL_HD effect effect_of_passing(change const& c, effect of) const {
+  PLIMSOLL_HD effect effect_of_passing(change const& c, effect result) const {
     if (a_.map[c.to] >= 0) {
-      of.rank[2] = static_cast<std::int32_t>(rank_of_[heir_of(c.to)]);
-      of.by[2] = a_.share[c.to];
-      of.by[0] = -a_.share[c.to];
+      result.rank[2] = static_cast<std::int32_t>(rank_of_[heir_of(c.to)]);
+      result.by[2] = a_.share[c.to];
+      result.by[0] = -a_.share[c.to];
     }
     index_t const q = rank_of_[c.to];
-    double const passed = passed_to(q, add(a_.carried[q], change_of(of, q)), c.from,
-                                    add(a_.carried[busiest_], change_of(of, busiest_)));
-    of.by[0] = add(of.by[0], passed);
-    of.rank[1] = static_cast<std::int32_t>(busiest_);
-    of.by[1] = -passed;
-    return of;
+    double const passed = passed_to(q, add(a_.carried[q], change_of(result, q)), c.from,
+                                    add(a_.carried[busiest_], change_of(result, busiest_)));
+    result.by[0] = add(result.by[0], passed);
+    result.rank[1] = static_cast<std::int32_t>(busiest_);
+    result.by[1] = -passed;
+    return result;
   }
   /// Returns the load that the most loaded rank, which carries `carried`, passes from a slot to a
   /// new copy on rank `q`, which carries `left`.
@@ -478,40 +478,41 @@ class move_path : placed_cell<Team> {
 
   /// Calls f(rank, change of its load) once for every rank whose load changes.
   template <class F>
-  PLIMSOLL_HD void visit(effect const& of, F f) const {
+  PLIMSOLL_HD void visit(effect const& effects, F f) const {
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2; ++k) {
-      std::int32_t const e = k == 0 ? of.gaining : of.losing;
+      std::int32_t const e = k == 0 ? effects.gaining : effects.losing;
       for (std::int32_t s = e < 0 ? -1 : a_.first[e]; s >= 0; s = a_.next[s]) {
         index_t const r = rank_of_[s];
-        bool const is_first =
-            first_on(e, r) == s && (k == 0 || of.gaining < 0 || first_on(of.gaining, r) < 0);
+        bool const is_first = first_on(e, r) == s &&
+                              (k == 0 || effects.gaining < 0 || first_on(effects.gaining, r) < 0);
         if (is_first) {
-          f(r, change_of(of, r));
+          f(r, change_of(effects, r));
         }
       }
     }
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 3; ++k) {
-      index_t const r = of.rank[k];
-      bool const is_new = r >= 0 && (k < 1 || of.rank[0] != r) && (k < 2 || of.rank[1] != r) &&
-                          (of.gaining < 0 || first_on(of.gaining, r) < 0) &&
-                          (of.losing < 0 || first_on(of.losing, r) < 0);
+      index_t const r = effects.rank[k];
+      bool const is_new = r >= 0 && (k < 1 || effects.rank[0] != r) &&
+                          (k < 2 || effects.rank[1] != r) &&
+                          (effects.gaining < 0 || first_on(effects.gaining, r) < 0) &&
+                          (effects.losing < 0 || first_on(effects.losing, r) < 0);
       if (is_new) {
-        f(r, change_of(of, r));
+        f(r, change_of(effects, r));
       }
     }
   }
-  PLIMSOLL_HD double change_of(effect const& of, index_t r) const {
+  PLIMSOLL_HD double change_of(effect const& effects, index_t r) const {
     double sum = 0;
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 3; ++k) {
-      sum = of.rank[k] == r ? add(sum, of.by[k]) : sum;
+      sum = effects.rank[k] == r ? add(sum, effects.by[k]) : sum;
     }
     PLIMSOLL_NO_UNROLL
     for (int k = 0; k < 2; ++k) {
-      std::int32_t const e = k == 0 ? of.gaining : of.losing;
-      double const by = k == 0 ? of.gaining_by : of.losing_by;
+      std::int32_t const e = k == 0 ? effects.gaining : effects.losing;
+      double const by = k == 0 ? effects.gaining_by : effects.losing_by;
       for (std::int32_t s = e < 0 ? -1 : a_.first[e]; s >= 0; s = a_.next[s]) {
         sum = rank_of_[s] == r ? add(sum, by) : sum;
       }
@@ -530,11 +531,11 @@ class move_path : placed_cell<Team> {
   // ----- one thread makes a change ---------------------------------------------------------------
 
   PLIMSOLL_HD void apply(change const& c, path_change* written) const {
-    effect const of = effect_of(c);
+    effect const effects = effect_of(c);
     std::int32_t const old = a_.map[c.to];
     std::int32_t const heir =
         is_optimal() && c.kind == change_kind::copy && old >= 0 ? heir_of(c.to) : std::int32_t{-1};
-    visit(of, [this](index_t r, double delta) { a_.carried[r] = add(a_.carried[r], delta); });
+    visit(effects, [this](index_t r, double delta) { a_.carried[r] = add(a_.carried[r], delta); });
     if (c.kind == change_kind::swap) {
       double const share = a_.share[c.to];
       a_.share[c.to] = a_.share[c.from];
@@ -547,8 +548,8 @@ class move_path : placed_cell<Team> {
         a_.share[heir] = add(a_.share[heir], a_.share[c.to]);
       }
       if (is_optimal()) {
-        a_.share[c.to] = -of.by[1];
-        a_.share[c.from] = add(a_.share[c.from], of.by[1]);
+        a_.share[c.to] = -effects.by[1];
+        a_.share[c.from] = add(a_.share[c.from], effects.by[1]);
       }
       if (old >= 0) {
         --counts_[old];
@@ -664,22 +665,22 @@ struct judgment {
 template <class Team>
 PLIMSOLL_HD judgment judge(Team& team, scratch memory, packing_problem problem) {
   judgment all;
-  index_t const experts = problem.at.experts;
-  index_t const layer = problem.at.layer;
+  index_t const experts = problem.cell.experts;
+  index_t const layer = problem.cell.layer;
   for (index_t position = 0; position < problem.where.cells(); ++position) {
-    problem.at = problem.where.cell_at(layer, position, experts);
-    packing_result one;
-    placed_cell<Team>(team, problem).bound_for_any_counts(one.least);
-    one.peak = team.max(problem.at.ranks, [&problem](index_t r) {
+    problem.cell = problem.where.cell_at(layer, position, experts);
+    packing_result found;
+    placed_cell<Team>(team, problem).bound_for_any_counts(found.least);
+    found.peak = team.max(problem.cell.ranks, [&problem](index_t r) {
       fixed_load sum = 0;
       for (index_t slot = problem.begin(r); slot < problem.end(r); ++slot) {
         sum += problem.map[slot] < 0 ? 0 : problem.weight(problem.map[slot]);
       }
       return problem.cost(r, sum);
     });
-    peak_proof<Team>(team, memory, problem).settle(one);
-    all.peak = maximum{}(all.peak, one.peak);
-    all.bound = maximum{}(all.bound, one.bound);
+    peak_proof<Team>(team, memory, problem).settle(found);
+    all.peak = maximum{}(all.peak, found.peak);
+    all.bound = maximum{}(all.bound, found.bound);
   }
   return all;
 }
@@ -688,10 +689,10 @@ PLIMSOLL_HD judgment judge(Team& team, scratch memory, packing_problem problem) 
 template <class Team>
 PLIMSOLL_HD double bound_of(Team& team, packing_problem problem) {
   double bound = 0;
-  index_t const experts = problem.at.experts;
-  index_t const layer = problem.at.layer;
+  index_t const experts = problem.cell.experts;
+  index_t const layer = problem.cell.layer;
   for (index_t position = 0; position < problem.where.cells(); ++position) {
-    problem.at = problem.where.cell_at(layer, position, experts);
+    problem.cell = problem.where.cell_at(layer, position, experts);
     load_bound least;
     bound = maximum{}(bound, placed_cell<Team>(team, problem).bound_for_any_counts(least));
   }
@@ -723,22 +724,24 @@ struct plan_peak_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(1);
-    auto const of = refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
+    auto const plan_arrays =
+        refinement_arrays::in(memory, experts, where.ranks(), where.ranges.slots);
     auto const row = row_of(map, layer);
     problem_report outcome = made[layer];
     load_scale scale;
     if (!outcome.refused) {
       scale = read_loads(
           team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,
-          of.load);
+          plan_arrays.load);
       outcome.refused = scale.refused;
     }
     if (!outcome.refused) {
       outcome.refused =
-          plan_reader{where, rule, experts}.read(team, memory, layer, row, of).refused;
+          plan_reader{where, rule, experts}.read(team, memory, layer, row, plan_arrays).refused;
     }
     if (!outcome.refused) {
-      judgment const end = judge(team, memory, of.problem(where, rule, layer, experts, row, scale));
+      judgment const end =
+          judge(team, memory, plan_arrays.problem(where, rule, layer, experts, row, scale));
       outcome.result = certify(end.peak, end.bound, outcome.result.work, scale.shift);
       if (outcome.result.status != certificate_status::optimal &&
           end.peak <= multiply(end.bound, add(1.0, tolerance))) {
@@ -788,22 +791,22 @@ struct priced_refinement_body {
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     index_t const experts = loads.extent(1);
     index_t const slots = where.ranges.slots;
-    auto const of = refinement_arrays::in(memory, experts, where.ranks(), slots);
+    auto const plan_arrays = refinement_arrays::in(memory, experts, where.ranks(), slots);
     arrays const path{memory, slots};
     auto const map = row_of(physical_to_logical, layer);
     load_scale const scale = read_loads(
         team, experts, [this, layer](index_t e) { return loads(layer, e); }, load_exponent,
-        of.load);
+        plan_arrays.load);
     problem_report outcome = scale.report();
     if (!outcome.refused) {
-      outcome = where.refuse(team, layer, experts, of.counts);
+      outcome = where.refuse(team, layer, experts, plan_arrays.counts);
     }
     if (!outcome.refused) {
-      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, map, of);
+      outcome = plan_reader{where, rule, experts}.read(team, memory, layer, map, plan_arrays);
     }
     if (!outcome.refused) {
-      packing_problem const problem = of.problem(where, rule, layer, experts, map, scale);
-      move_path<Team> way(team, memory, problem, of.rank_of, of.counts,
+      packing_problem const problem = plan_arrays.problem(where, rule, layer, experts, map, scale);
+      move_path<Team> way(team, memory, problem, plan_arrays.rank_of, plan_arrays.counts,
                           {.split = split_rule::even,
                            .keeps_counts = keeps_counts,
                            .price = price,
@@ -811,13 +814,13 @@ struct priced_refinement_body {
                            .most_moves = highest<std::int64_t>});
       index_t const points = way.follow(path.changes, path.points);
       std::int32_t const* const found = way.map();
-      team.for_each(slots, [=, rank_of = of.rank_of](index_t slot) {
+      team.for_each(slots, [=, rank_of = plan_arrays.rank_of](index_t slot) {
         if (rank_of[slot] >= 0) {
           map[slot] = found[slot];
         }
       });
       outcome.result.work = points - 1;
-      team.for_each(experts, [=, this, counts = of.counts](index_t e) {
+      team.for_each(experts, [=, this, counts = plan_arrays.counts](index_t e) {
         replica_count(layer, e) = counts[e];
       });
     }

@@ -28,11 +28,11 @@ PLIMSOLL_HD inline certificate certify(double peak, double bound, std::int64_t w
 }
 
 /// Refuses replica counts below 1 or above the limit, and more replicas in a cell than it has
-/// slots. `of`: the slots of the layer's ranks.
+/// slots. `table`: the slots of the layer's ranks.
 template <class Team>
 PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t const> copies,
                                          topology const& where, index_t layer,
-                                         slot_table const& of) {
+                                         slot_table const& table) {
   auto const experts = static_cast<std::int32_t>(copies.extent(0));
   index_t const unusable = team.min(experts, [=](index_t e) {
     return copies[e] >= 1 && copies[e] <= rank_limit ? experts : static_cast<std::int32_t>(e);
@@ -43,11 +43,12 @@ PLIMSOLL_HD problem_report refuse_copies(Team& team, vector_ref<std::int32_t con
   // Sums of 32 bits take fewer instructions.
   static_assert(expert_limit * rank_limit <= highest<std::int32_t>);
   for (index_t position = 0; position < where.cells(); ++position) {
-    cell const at = where.cell_at(layer, position, experts);
-    index_t const total = team.sum(
-        at.experts, [&where, at, copies](index_t i) { return copies[where.expert_of(at, i)]; });
-    index_t const slots = team.sum(at.ranks, [at, of](index_t r) {
-      return of.end[at.first_rank + r] - of.begin[at.first_rank + r];
+    cell const part = where.cell_at(layer, position, experts);
+    index_t const total = team.sum(part.experts, [&where, part, copies](index_t i) {
+      return copies[where.expert_of(part, i)];
+    });
+    index_t const slots = team.sum(part.ranks, [part, table](index_t r) {
+      return table.end[part.first_rank + r] - table.begin[part.first_rank + r];
     });
     if (total > slots) {
       return refusal(fault_kind::copies_total, where.cells() == 1 ? index_t{-1} : position, total);
@@ -132,7 +133,7 @@ struct placement_body {
                             .copies = copies,
                             .where = where,
                             .slots = slots,
-                            .at = {},
+                            .cell = {},
                             .rule = rule,
                             .map = map,
                             .load_error = fixed_load{scale.is_rounded}};
@@ -164,7 +165,7 @@ struct placement_body {
                      [=](index_t e) { return copies[e] != numbered_copies(slots, experts, e); });
   }
 
-  /// Packs every cell of the layer, each as `problem.at`. Returns the peak, the bound and the
+  /// Packs every cell of the layer, each as `problem.cell`. Returns the peak, the bound and the
   /// number of replicas over all cells. Stops at a cell that required anti-affinity leaves
   /// incomplete.
   template <class Team>
@@ -173,16 +174,16 @@ struct placement_body {
     index_t const experts = loads.extent(1);
     packing_result all;
     for (index_t position = 0; position < where.cells(); ++position) {
-      problem.at = where.cell_at(layer, position, experts);
-      packing_result one = packer<Team>(team, memory, problem, experts).pack();
-      if (one.unplaced >= 0) {
-        all.unplaced = one.unplaced;
+      problem.cell = where.cell_at(layer, position, experts);
+      packing_result found = packer<Team>(team, memory, problem, experts).pack();
+      if (found.unplaced >= 0) {
+        all.unplaced = found.unplaced;
         break;
       }
-      peak_proof<Team>(team, memory, problem).settle(one);
-      all.peak = maximum{}(all.peak, one.peak);
-      all.bound = maximum{}(all.bound, one.bound);
-      all.placed += one.placed;
+      peak_proof<Team>(team, memory, problem).settle(found);
+      all.peak = maximum{}(all.peak, found.peak);
+      all.bound = maximum{}(all.bound, found.bound);
+      all.placed += found.placed;
     }
     return all;
   }
@@ -190,14 +191,14 @@ struct placement_body {
 
 /// The working memory of `group_placement_body`; that of `packer` follows.
 struct group_placement_arrays {
-  fixed_load* of_expert;  ///< `[experts]` load of each expert
-  fixed_load* load;       ///< `[groups]`
-  std::int32_t* found;    ///< `[experts]`
-  std::int32_t* one;      ///< `[groups]` copies of each group
-  double* speeds;         ///< `[nodes]`
-  std::int32_t* offsets;  ///< `[nodes + 1]` start of each node's places
-  std::int32_t* held;     ///< `[nodes + 1]` slots of each node, later the groups of earlier nodes
-  std::int32_t* map;      ///< `[places]` group in each place
+  fixed_load* of_expert;       ///< `[experts]` load of each expert
+  fixed_load* load;            ///< `[groups]`
+  std::int32_t* found;         ///< `[experts]`
+  std::int32_t* group_copies;  ///< `[groups]` copies of each group
+  double* speeds;              ///< `[nodes]`
+  std::int32_t* offsets;       ///< `[nodes + 1]` start of each node's places
+  std::int32_t* held;  ///< `[nodes + 1]` slots of each node, later the groups of earlier nodes
+  std::int32_t* map;   ///< `[places]` group in each place
 
   PLIMSOLL_HD static group_placement_arrays in(scratch& memory, index_t experts, index_t groups,
                                                index_t nodes, index_t places) {
@@ -205,7 +206,7 @@ struct group_placement_arrays {
     memory.take(result.of_expert, experts);
     memory.take(result.load, groups);
     memory.take(result.found, experts);
-    memory.take(result.one, groups);
+    memory.take(result.group_copies, groups);
     memory.take(result.speeds, nodes);
     memory.take(result.offsets, nodes + 1);
     memory.take(result.held, nodes + 1);
@@ -271,14 +272,15 @@ struct group_placement_body {
 
     topology const nodes = nodes_as_ranks(alike ? nullptr : arrays.speeds);
     bool const rounded = scale.is_rounded;
-    packing_problem const problem{.load = arrays.load,
-                                  .copies = vector_ref<std::int32_t const>(arrays.one, groups),
-                                  .where = nodes,
-                                  .slots = {arrays.offsets, arrays.offsets + 1},
-                                  .at = nodes.cell_at(0, 0, groups),
-                                  .rule = {},
-                                  .map = vector_ref<std::int32_t>(arrays.map, places),
-                                  .load_error = static_cast<fixed_load>(rounded ? size : 0)};
+    packing_problem const problem{
+        .load = arrays.load,
+        .copies = vector_ref<std::int32_t const>(arrays.group_copies, groups),
+        .where = nodes,
+        .slots = {arrays.offsets, arrays.offsets + 1},
+        .cell = nodes.cell_at(0, 0, groups),
+        .rule = {},
+        .map = vector_ref<std::int32_t>(arrays.map, places),
+        .load_error = static_cast<fixed_load>(rounded ? size : 0)};
     packing_result packed = packer<Team>(team, memory, problem, groups).pack();
     peak_proof<Team>(team, memory, problem).settle(packed);
     write_lists(team, layer, size, arrays);
@@ -314,7 +316,7 @@ struct group_placement_body {
         sum += arrays.of_expert[e];
       }
       arrays.load[g] = sum;
-      arrays.one[g] = 1;
+      arrays.group_copies[g] = 1;
     });
   }
 

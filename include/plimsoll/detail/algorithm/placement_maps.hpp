@@ -105,10 +105,10 @@ struct listed_slots {
 /// expert e have positions [begin[e], begin[e + 1]) in `line`, and `slot_at(e, i)` is the i-th of
 /// them. Refuses slots that do not exist or are listed twice.
 template <class Team, class F>
-PLIMSOLL_HD problem_report claim_slots(Team& team, listed_slots const& of, index_t experts,
+PLIMSOLL_HD problem_report claim_slots(Team& team, listed_slots const& listed, index_t experts,
                                        index_t slots, F slot_at, std::int32_t* owner) {
-  index_t const* const begin = of.begin;
-  std::int32_t* const line = of.line;
+  index_t const* const begin = listed.begin;
+  std::int32_t* const line = listed.line;
   auto const exists = [slots](std::int32_t slot) { return slot >= 0 && slot < slots; };
   index_t const out_of_range = first_where(team, experts, [=](index_t e) {
     bool bad = false;
@@ -159,8 +159,8 @@ struct replica_source {
   template <class Team>
   PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
                                   std::int32_t* owner) const {
-    listed_slots const of{memory, experts, slots()};
-    index_t* const begin = of.begin;
+    listed_slots const claimed{memory, experts, slots()};
+    index_t* const begin = claimed.begin;
     team.for_each(experts + 1, [=, this](index_t e) { begin[e] = offsets(layer, e); });
     index_t const falling = first_where(team, experts + 1, [=, this](index_t e) {
       return e == 0 ? begin[e] != 0 : begin[e] < begin[e - 1] || begin[e] > slots();
@@ -169,7 +169,7 @@ struct replica_source {
       return refusal(fault_kind::replica_offsets, falling, begin[falling]);
     }
     return claim_slots(
-        team, of, experts, slots(),
+        team, claimed, experts, slots(),
         [=, this](index_t e, index_t i) { return listed(layer, begin[e] + i); }, owner);
   }
 };
@@ -188,13 +188,14 @@ struct padded_source {
   PLIMSOLL_HD problem_report read(Team& team, scratch& memory, index_t layer,
                                   std::int32_t* owner) const {
     index_t const experts = lists.extent(1);
-    listed_slots const of{memory, experts, slot_count};
-    problem_report const bad_row = line_up(team, lists, layer, fault_kind::replica_gap, of.begin);
+    listed_slots const claimed{memory, experts, slot_count};
+    problem_report const bad_row =
+        line_up(team, lists, layer, fault_kind::replica_gap, claimed.begin);
     if (bad_row.refused) {
       return bad_row;
     }
     return claim_slots(
-        team, of, experts, slot_count,
+        team, claimed, experts, slot_count,
         [=, this](index_t e, index_t i) { return lists(layer, e, i); }, owner);
   }
 };
@@ -234,24 +235,24 @@ struct linked_slots {
   template <class Team>
   PLIMSOLL_HD void link(Team& team, std::int32_t const* owner, index_t slots,
                         index_t experts) const {
-    linked_slots const of = *this;
+    linked_slots const links = *this;
     team.for_each(experts, [=](index_t e) {
-      of.first[e] = -1;
-      of.copies[e] = 0;
+      links.first[e] = -1;
+      links.copies[e] = 0;
     });
     if constexpr (Team::is_serial) {
       for (index_t s = slots; s-- > 0;) {
         std::int32_t const e = owner[s];
-        of.next[s] = e < 0 ? -1 : of.first[e];
+        links.next[s] = e < 0 ? -1 : links.first[e];
         if (e >= 0) {
-          of.first[e] = static_cast<std::int32_t>(s);
-          ++of.copies[e];
+          links.first[e] = static_cast<std::int32_t>(s);
+          ++links.copies[e];
         }
       }
     } else {
       index_t const windows = (slots + link_window::size - 1) / link_window::size;
       for (index_t i = windows; i-- > 0;) {
-        of.link_window_of(team, owner, i * link_window::size, slots);
+        links.link_window_of(team, owner, i * link_window::size, slots);
       }
     }
   }
@@ -261,7 +262,7 @@ struct linked_slots {
   template <class Team>
   PLIMSOLL_HD void link_window_of(Team& team, std::int32_t const* owner, index_t begin,
                                   index_t slots) const {
-    linked_slots const of = *this;
+    linked_slots const links = *this;
     index_t const size = minimum{}(link_window::size, slots - begin);
     team.for_each(size, [=](index_t i) {
       std::int32_t const e = owner[begin + i];
@@ -275,16 +276,16 @@ struct linked_slots {
         following = is_alike && j > i ? static_cast<std::int32_t>(begin + j) : following;
         is_first = is_first && !(is_alike && j < i);
       }
-      of.window.next[i] = e >= 0 && following < 0 ? of.first[e] : following;
-      of.window.heading[i] = is_first ? e : -1;
+      links.window.next[i] = e >= 0 && following < 0 ? links.first[e] : following;
+      links.window.heading[i] = is_first ? e : -1;
       if (is_first) {
-        of.copies[e] += alike;
+        links.copies[e] += alike;
       }
     });
     team.for_each(size, [=](index_t i) {
-      of.next[begin + i] = of.window.next[i];
-      if (of.window.heading[i] >= 0) {
-        of.first[of.window.heading[i]] = static_cast<std::int32_t>(begin + i);
+      links.next[begin + i] = links.window.next[i];
+      if (links.window.heading[i] >= 0) {
+        links.first[links.window.heading[i]] = static_cast<std::int32_t>(begin + i);
       }
     });
   }
@@ -294,9 +295,9 @@ struct linked_slots {
 template <class Team>
 PLIMSOLL_HD linked_slots link_slots(Team& team, scratch& memory, std::int32_t* owner, index_t slots,
                                     index_t experts) {
-  auto const of = linked_slots::in(memory, experts, owner);
-  of.link(team, owner, slots, experts);
-  return of;
+  auto const links = linked_slots::in(memory, experts, owner);
+  links.link(team, owner, slots, experts);
+  return links;
 }
 
 /// Outputs to write from a slot map; empty ones are not written.
@@ -364,20 +365,21 @@ struct map_body {
       team.for_each(slots, [=, this](index_t s) { out.physical_to_logical(layer, s) = owner[s]; });
       return problem_report{};
     }
-    linked_slots const of = link_slots(team, memory, owner, slots, experts);
+    linked_slots const links = link_slots(team, memory, owner, slots, experts);
     if (out.replica_count.data != nullptr) {
-      team.for_each(experts, [=, this](index_t e) { out.replica_count(layer, e) = of.copies[e]; });
+      team.for_each(experts,
+                    [=, this](index_t e) { out.replica_count(layer, e) = links.copies[e]; });
     }
     if (out.logical_to_physical.data != nullptr) {
       index_t const width = out.logical_to_physical.extent(2);
       index_t const wide =
-          first_where(team, experts, [=](index_t e) { return of.copies[e] > width; });
+          first_where(team, experts, [=](index_t e) { return links.copies[e] > width; });
       if (wide < experts) {
-        return refusal(fault_kind::replica_width, wide, width, of.copies[wide]);
+        return refusal(fault_kind::replica_width, wide, width, links.copies[wide]);
       }
       team.for_each(experts, [=, this](index_t e) {
         index_t i = 0;
-        for (std::int32_t slot = of.first[e]; slot >= 0; slot = of.next[slot]) {
+        for (std::int32_t slot = links.first[e]; slot >= 0; slot = links.next[slot]) {
           out.logical_to_physical(layer, e, i++) = slot;
         }
         for (; i < width; ++i) {
@@ -386,7 +388,7 @@ struct map_body {
       });
     }
     if (out.replica_offsets.data != nullptr) {
-      auto* const begin = of.copies;
+      auto* const begin = links.copies;
       team.exclusive_scan(
           experts + 1, [=, n = experts](index_t e) { return e < n ? begin[e] : 0; }, begin);
       team.for_each(experts + 1, [=, this](index_t e) {
@@ -394,7 +396,8 @@ struct map_body {
           out.replica_offsets(layer, e) = begin[e];
         }
         index_t position = begin[e];
-        for (std::int32_t slot = e < experts ? of.first[e] : -1; slot >= 0; slot = of.next[slot]) {
+        for (std::int32_t slot = e < experts ? links.first[e] : -1; slot >= 0;
+             slot = links.next[slot]) {
           out.replica_slots(layer, position++) = slot;
         }
       });
@@ -707,25 +710,25 @@ struct validation_body {
                                      std::int32_t* owner) const {
     slot_ranges const& ranges = source.ranges;
     index_t const experts = replica_count.extent(1);
-    linked_slots const of = link_slots(team, memory, owner, source.slots(), experts);
+    linked_slots const links = link_slots(team, memory, owner, source.slots(), experts);
 
     index_t const missing =
-        first_where(team, experts, [=](index_t e) { return of.copies[e] == 0; });
+        first_where(team, experts, [=](index_t e) { return links.copies[e] == 0; });
     if (missing < experts) {
       return refusal(fault_kind::missing_expert, missing, 0);
     }
     index_t const miscounted = first_where(
-        team, experts, [=, this](index_t e) { return of.copies[e] != replica_count(layer, e); });
+        team, experts, [=, this](index_t e) { return links.copies[e] != replica_count(layer, e); });
     if (miscounted < experts) {
       return refusal(fault_kind::miscounted, miscounted, replica_count(layer, miscounted),
-                     of.copies[miscounted]);
+                     links.copies[miscounted]);
     }
 
     // An expert's slots are linked in rising order, so its replicas in one group are consecutive.
     auto const shared_in = [=, this](index_t group) {
       index_t const end = begin_of(layer, group + 1);
       index_t slot = begin_of(layer, group);
-      while (slot < end && (of.next[slot] < 0 || of.next[slot] >= end)) {
+      while (slot < end && (links.next[slot] < 0 || links.next[slot] >= end)) {
         ++slot;
       }
       return slot;
@@ -735,7 +738,7 @@ struct validation_body {
     if (crowded < groups) {
       index_t replicas = 0;
       index_t const found = shared_in(crowded);
-      for (index_t s = found; s >= 0 && s < begin_of(layer, crowded + 1); s = of.next[s]) {
+      for (index_t s = found; s >= 0 && s < begin_of(layer, crowded + 1); s = links.next[s]) {
         ++replicas;
       }
       return refusal(shared, source.source.map(layer, found), replicas, crowded);

@@ -282,7 +282,7 @@ struct split_rounding {
         if (i < n) {
           std::uint32_t const key = keys[i];
           std::int32_t place = 0;
-          for (std::int32_t k = 0; k < n; ++k) {  // unrolled, so that loads overlap
+          for (std::int32_t k = 0; k < n; ++k) {  // unrolled, so that reads overlap
             place += keys[k] < key;
           }
           members[place] = std::uint64_t{key >> 16} << 32 | static_cast<std::uint64_t>(i);
@@ -325,13 +325,14 @@ struct split_rounding {
     return found;
   }
   /// Returns the bit of `open` for a slot of the rank, 0 if it has none.
-  [[nodiscard]] PLIMSOLL_HD static std::uint32_t bit_of(rank_slots const& of, std::int32_t slot) {
-    auto const passed = static_cast<std::uint32_t>(slot - of.first);
+  [[nodiscard]] PLIMSOLL_HD static std::uint32_t bit_of(rank_slots const& slots,
+                                                        std::int32_t slot) {
+    auto const passed = static_cast<std::uint32_t>(slot - slots.first);
     return passed < window ? std::uint32_t{1} << passed : 0;
   }
   /// Returns whether `open` covers all slots of the rank from `first` on.
-  [[nodiscard]] PLIMSOLL_HD static bool covers_all(rank_slots const& of) {
-    return of.first + window >= of.end;
+  [[nodiscard]] PLIMSOLL_HD static bool covers_all(rank_slots const& slots) {
+    return slots.first + window >= slots.end;
   }
   /// Returns the rank's first slot with a fraction, other than `excluded`; `none` if there is none.
   PLIMSOLL_HD std::int32_t slot_of_rank(std::int32_t r, std::int32_t excluded) const {
@@ -390,7 +391,7 @@ struct split_rounding {
       }
       std::int32_t first = 0;  // fractions move along the walk from here on
       if (slot != none) {
-        // Loads all that a step needs before it stores anything, so that the loads overlap.
+        // Reads all that a step needs before it writes anything, so that the reads overlap.
         slot_node const node = slot_nodes[slot];
         rank_slots to = slots_of[node.onward_rank];
         std::int32_t seen = mark[node.onward_rank];
@@ -399,21 +400,21 @@ struct split_rounding {
         if (node_at(expert_seen, length) != node.expert) {
           mark[node.expert] = length + 1;
           std::int32_t onward = node.onward;
-          std::int32_t at = node.onward_rank;
+          std::int32_t onward_rank = node.onward_rank;
           std::uint32_t bit = bit_of(to, onward);
           if ((to.open & bit) == 0 && fraction(onward) == 0) {
             advance(slot);
             onward = slot_nodes[slot].onward;
-            at = slot_nodes[slot].onward_rank;
-            to = slots_of[at];
+            onward_rank = slot_nodes[slot].onward_rank;
+            to = slots_of[onward_rank];
             bit = bit_of(to, onward);
-            seen = mark[at];
+            seen = mark[onward_rank];
           }
-          walk[length + 2] = {onward, at};
+          walk[length + 2] = {onward, onward_rank};
           std::int32_t const there = node_at(seen, length);
           length += 2;
-          if (there != at) {
-            mark[at] = length;
+          if (there != onward_rank) {
+            mark[onward_rank] = length;
             std::uint32_t const found = to.open & ~bit;
             slot = found != 0 ? to.first + lowest_bit(found) : covers_all(to) ? none : unknown;
             continue;
@@ -484,8 +485,8 @@ struct split_rounding {
       i += 2;
       pair = shares_at(i);
     }
-    // Goes back, since the last pair is in registers: most walks are short. Loads the next pair
-    // before it stores this one, so that a GPU waits less.
+    // Goes back, since the last pair is in registers: most walks are short. Reads the next pair
+    // before it writes this one, so that a GPU waits less.
     std::int32_t kept = last;
     PLIMSOLL_NO_UNROLL
     while (true) {

@@ -78,13 +78,13 @@ class refiner : placed_cell<Team> {
   PLIMSOLL_HD outcome improve(std::int64_t trials, std::int64_t perturbations) {
     outcome result;
     first_slot_ = p_.begin(0);
-    slots_ = p_.where.ranges.begin(p_.at.layer, p_.at.first_rank + p_.at.ranks) - first_slot_;
+    slots_ = p_.where.ranges.begin(p_.cell.layer, p_.cell.first_rank + p_.cell.ranks) - first_slot_;
     violations_ = violations(p_.map);
     // The greedy packing of the same counts may be better, and gives the bound for them.
     packing_problem trial = p_;
     trial.map = vector_ref<std::int32_t>(arrays_.trial_map, p_.map.extent(0));
     packing_result const greedy = pack(trial);
-    bool const choose = trials > 0 && usable_slots() > p_.at.experts;
+    bool const choose = trials > 0 && usable_slots() > p_.cell.experts;
     packing_result end{};
     end.least = greedy.least;
     bound_ = choose ? bound_for_any_counts(end.least) : greedy.bound;
@@ -119,15 +119,15 @@ class refiner : placed_cell<Team> {
   /// false if no tried plan is better.
   PLIMSOLL_HD bool exchange(packing_problem const& trial, std::int64_t trials, std::int64_t& tried,
                             outcome& result) {
-    index_t const n = p_.at.experts;
-    index_t const used =
-        team_.sum(n, [this](index_t i) { return index_t{counts_[p_.where.expert_of(p_.at, i)]}; });
+    index_t const n = p_.cell.experts;
+    index_t const used = team_.sum(
+        n, [this](index_t i) { return index_t{counts_[p_.where.expert_of(p_.cell, i)]}; });
     index_t const free = used < usable_slots() ? 1 : 0;  // 1: a free slot acts as the first donor
     index_t const givers = free + team_.count(n, [this](index_t i) {
-      return counts_[p_.where.expert_of(p_.at, i)] > 1;
+      return counts_[p_.where.expert_of(p_.cell, i)] > 1;
     });
     team_.for_each(n, [this](index_t i) {
-      index_t const e = p_.where.expert_of(p_.at, i);
+      index_t const e = p_.where.expert_of(p_.cell, i);
       arrays_.donors[i] = lighter_first(
           counts_[e] == 1 ? load_mask
                           : divide_floor(p_.load[e], static_cast<std::uint32_t>(counts_[e] - 1)),
@@ -171,10 +171,10 @@ class refiner : placed_cell<Team> {
     return false;
   }
 
-  /// Returns whether `one` and `instead` are interchangeable as partners of expert `other`.
-  PLIMSOLL_HD bool replaces(index_t one, index_t instead, index_t other) const {
-    return p_.rule.apart == anti_affinity::none && one != other &&
-           p_.load[one] == p_.load[instead] && counts_[one] == counts_[instead];
+  /// Returns whether `expert` and `instead` are interchangeable as partners of expert `other`.
+  PLIMSOLL_HD bool replaces(index_t expert, index_t instead, index_t other) const {
+    return p_.rule.apart == anti_affinity::none && expert != other &&
+           p_.load[expert] == p_.load[instead] && counts_[expert] == counts_[instead];
   }
 
   /// Iterated local search: changes a few slots at random, swaps again, and takes the plan if it is
@@ -212,13 +212,13 @@ class refiner : placed_cell<Team> {
     return slots > 64 ? 0 : (std::int64_t{1} << 19) / maximum{}(slots * slots, index_t{1});
   }
   PLIMSOLL_HD void keep_counts(std::uint64_t* kept) {
-    team_.for_each(p_.at.experts, [=, this](index_t i) {
-      kept[i] = static_cast<std::uint64_t>(counts_[p_.where.expert_of(p_.at, i)]);
+    team_.for_each(p_.cell.experts, [=, this](index_t i) {
+      kept[i] = static_cast<std::uint64_t>(counts_[p_.where.expert_of(p_.cell, i)]);
     });
   }
   PLIMSOLL_HD void restore_counts(std::uint64_t const* kept) {
-    team_.for_each(p_.at.experts, [=, this](index_t i) {
-      counts_[p_.where.expert_of(p_.at, i)] = static_cast<std::int32_t>(kept[i]);
+    team_.for_each(p_.cell.experts, [=, this](index_t i) {
+      counts_[p_.where.expert_of(p_.cell, i)] = static_cast<std::int32_t>(kept[i]);
     });
   }
 
@@ -236,12 +236,13 @@ class refiner : placed_cell<Team> {
       return static_cast<index_t>((bits >> shift & 0xffffff) % static_cast<std::uint64_t>(n));
     };
     index_t const a = first_slot_ + draw(0, slots_);
-    index_t const rank = rank_of_[a] - p_.at.first_rank;
+    index_t const rank = rank_of_[a] - p_.cell.first_rank;
     if (rank < 0) {
       return false;
     }
     if (choose && bits >> 63 != 0) {
-      auto const e = static_cast<std::int32_t>(p_.where.expert_of(p_.at, draw(24, p_.at.experts)));
+      auto const e =
+          static_cast<std::int32_t>(p_.where.expert_of(p_.cell, draw(24, p_.cell.experts)));
       if (e == map[a] || (map[a] >= 0 && counts_[map[a]] == 1) || counts_[e] == rank_limit ||
           (p_.rule.apart != anti_affinity::none && holds(map, rank, e, slots_end()))) {
         return false;
@@ -254,7 +255,7 @@ class refiner : placed_cell<Team> {
       return true;
     }
     index_t const b = first_slot_ + draw(24, slots_);
-    index_t const other = rank_of_[b] - p_.at.first_rank;
+    index_t const other = rank_of_[b] - p_.cell.first_rank;
     if (other < 0 || other == rank || map[a] == map[b] || !may_swap(map, a, rank, b, other)) {
       return false;
     }
@@ -298,7 +299,7 @@ class refiner : placed_cell<Team> {
   /// falls or fewer ranks have it, and no plan repeats. That holds for rounded costs too, since
   /// they are functions of exact loads.
   PLIMSOLL_NOINLINE PLIMSOLL_HD double descend(vector_ref<std::int32_t> map, std::int64_t& swaps) {
-    team_.for_each(p_.at.ranks, [=, this](index_t r) {
+    team_.for_each(p_.cell.ranks, [=, this](index_t r) {
       double sum = 0;
       for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
         arrays_.weight[slot] = map[slot] < 0 ? 0.0 : static_cast<double>(p_.weight(map[slot]));
@@ -308,7 +309,7 @@ class refiner : placed_cell<Team> {
     });
     for (;;) {
       auto const busiest =
-          team_.argmax(p_.at.ranks, [this](index_t r) { return cost(r, arrays_.carried[r]); });
+          team_.argmax(p_.cell.ranks, [this](index_t r) { return cost(r, arrays_.carried[r]); });
       if (busiest.key <= target()) {
         return busiest.key;
       }
@@ -316,7 +317,7 @@ class refiner : placed_cell<Team> {
       giver const from{p, p_.begin(p), p_.end(p), busiest.key, arrays_.carried[p]};
       // The rank that costs least can take most. What it offers rules out most other ranks.
       auto const idlest =
-          team_.argmin(p_.at.ranks, [this](index_t r) { return cost(r, arrays_.carried[r]); });
+          team_.argmin(p_.cell.ranks, [this](index_t r) { return cost(r, arrays_.carried[r]); });
       index_t const begin = p_.begin(idlest.index);
       double const known = team_.min(p_.end(idlest.index) - begin, [=, this](index_t i) {
         return best_swap(map, from, highest<double>, begin + i).key;
@@ -331,7 +332,7 @@ class refiner : placed_cell<Team> {
       }
       ++swaps;
       team_.single([=, this] {
-        index_t const r = rank_of_[in] - p_.at.first_rank;
+        index_t const r = rank_of_[in] - p_.cell.first_rank;
         double const light = arrays_.weight[in];
         double const less = add(arrays_.weight[out], -light);
         arrays_.carried[p] = add(arrays_.carried[p], -less);
@@ -358,7 +359,7 @@ class refiner : placed_cell<Team> {
   PLIMSOLL_HD extreme<double> best_swap(vector_ref<std::int32_t> map, giver const& from,
                                         double known, index_t in) const {
     extreme<double> best{highest<double>, -1};
-    index_t const r = rank_of_[in] - p_.at.first_rank;
+    index_t const r = rank_of_[in] - p_.cell.first_rank;
     if (r < 0 || r == from.rank) {
       return best;
     }
@@ -403,7 +404,7 @@ class refiner : placed_cell<Team> {
     }
     return team_.count(slots_, [=, this](index_t i) {
       index_t const slot = first_slot_ + i;
-      index_t const r = rank_of_[slot] - p_.at.first_rank;
+      index_t const r = rank_of_[slot] - p_.cell.first_rank;
       return r >= 0 && holds(map, r, map[slot], slot);
     });
   }
@@ -464,7 +465,7 @@ struct refinement_arrays {
             .copies = vector_ref<std::int32_t const>(counts, experts),
             .where = where,
             .slots = slots(),
-            .at = {layer, 0, where.ranks(), 0, experts},
+            .cell = {layer, 0, where.ranks(), 0, experts},
             .rule = rule,
             .map = map,
             .load_error = fixed_load{scale.is_rounded}};
@@ -511,16 +512,17 @@ struct plan_reader {
     }
     auto* const owner = memory.take<std::int32_t>(slots);
     team.for_each(slots, [=](index_t slot) { owner[slot] = map[slot]; });
-    linked_slots const of = link_slots(team, memory, owner, slots, experts);
-    index_t const unusable = first_where(
-        team, experts, [=](index_t e) { return of.copies[e] < 1 || of.copies[e] > rank_limit; });
+    linked_slots const links = link_slots(team, memory, owner, slots, experts);
+    index_t const unusable = first_where(team, experts, [=](index_t e) {
+      return links.copies[e] < 1 || links.copies[e] > rank_limit;
+    });
     if (unusable < experts) {
-      return refusal(fault_kind::copies, unusable, of.copies[unusable]);
+      return refusal(fault_kind::copies, unusable, links.copies[unusable]);
     }
-    team.for_each(experts, [=](index_t e) { counts[e] = of.copies[e]; });
-    problem_report outcome = refuse_off_node(team, layer, of);
+    team.for_each(experts, [=](index_t e) { counts[e] = links.copies[e]; });
+    problem_report outcome = refuse_off_node(team, layer, links);
     if (!outcome.refused && rule.required) {
-      outcome = refuse_shared(team, map, of, rank_of);
+      outcome = refuse_shared(team, map, links, rank_of);
     }
     return outcome;
   }
@@ -529,20 +531,20 @@ struct plan_reader {
   /// Refuses replicas outside the ranks of the cell that lists their expert.
   template <class Team>
   PLIMSOLL_HD problem_report refuse_off_node(Team& team, index_t layer,
-                                             linked_slots const& of) const {
+                                             linked_slots const& links) const {
     for (index_t c = 0; c < where.cells(); ++c) {
-      cell const at = where.cell_at(layer, c, experts);
-      index_t const begin = where.begin(layer, at.first_rank);
-      index_t const end = where.ranges.begin(layer, at.first_rank + at.ranks);
-      index_t const stray = first_where(team, at.experts, [=, this](index_t i) {
-        std::int32_t slot = of.first[where.expert_of(at, i)];
+      cell const node = where.cell_at(layer, c, experts);
+      index_t const begin = where.begin(layer, node.first_rank);
+      index_t const end = where.ranges.begin(layer, node.first_rank + node.ranks);
+      index_t const stray = first_where(team, node.experts, [=, this](index_t i) {
+        std::int32_t slot = links.first[where.expert_of(node, i)];
         while (slot >= begin && slot < end) {
-          slot = of.next[slot];
+          slot = links.next[slot];
         }
         return slot >= 0;
       });
-      if (stray < at.experts) {
-        return refusal(fault_kind::off_node, where.expert_of(at, stray), c);
+      if (stray < node.experts) {
+        return refusal(fault_kind::off_node, where.expert_of(node, stray), c);
       }
     }
     return problem_report{};
@@ -552,16 +554,16 @@ struct plan_reader {
   /// linked in rising order, so if any replicas share a domain, consecutive ones do.
   template <class Team>
   PLIMSOLL_HD problem_report refuse_shared(Team& team, vector_ref<std::int32_t const> map,
-                                           linked_slots const& of,
+                                           linked_slots const& links,
                                            std::int32_t const* rank_of) const {
     index_t const slots = where.ranges.slots;
     bool const nodes = rule.apart == anti_affinity::node;
     index_t const shared = first_where(team, slots, [=, this](index_t slot) {
-      if (of.next[slot] < 0) {
+      if (links.next[slot] < 0) {
         return false;
       }
       index_t const a = rank_of[slot];
-      index_t const b = rank_of[of.next[slot]];
+      index_t const b = rank_of[links.next[slot]];
       return a == b || (nodes && where.node_of(a) == where.node_of(b));
     });
     if (shared < slots) {
@@ -631,14 +633,14 @@ struct refinement_body {
         arrays.problem(where, rule, layer, experts, row_of(physical_to_logical, layer), scale);
     typename refiner<Team>::outcome all;
     for (index_t position = 0; position < where.cells(); ++position) {
-      problem.at = where.cell_at(layer, position, experts);
-      auto const one =
+      problem.cell = where.cell_at(layer, position, experts);
+      auto const found =
           refiner<Team>(team, memory, problem, arrays.rank_of, arrays.counts, experts, tolerance)
               .improve(trials, perturbations);
-      all.peak = maximum{}(all.peak, one.peak);
-      all.bound = maximum{}(all.bound, one.bound);
-      all.work += one.work;
-      all.limited = all.limited || one.limited;
+      all.peak = maximum{}(all.peak, found.peak);
+      all.bound = maximum{}(all.bound, found.bound);
+      all.work += found.work;
+      all.limited = all.limited || found.limited;
     }
     certificate result = certify(all.peak, all.bound, all.work, scale.shift);
     if (result.status != certificate_status::optimal) {

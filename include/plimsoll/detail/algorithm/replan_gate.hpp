@@ -76,9 +76,9 @@ struct replan_gate_body {
       team.single([=, this] { reports[problem] = outcome; });
       return;
     }
-    arrays const at{memory, experts, ranks};
+    arrays const local{memory, experts, ranks};
     team.for_each(experts, [=, this](index_t e) {
-      at.part[e] = share(to_fixed(loads(step, layer, e), scale.shift), replica_count(layer, e));
+      local.part[e] = share(to_fixed(loads(step, layer, e), scale.shift), replica_count(layer, e));
     });
     fixed_load const sum_of_loads = team.sum(
         experts, [=, this](index_t e) { return to_fixed(loads(step, layer, e), scale.shift); });
@@ -90,31 +90,33 @@ struct replan_gate_body {
       for (index_t slot = ranges.begin(layer, r); slot < ranges.begin(layer, r + 1); ++slot) {
         index_t const e = physical_to_logical(layer, slot);
         held += e >= 0 ? 1 : 0;
-        sum += e >= 0 ? at.part[e] : 0;
+        sum += e >= 0 ? local.part[e] : 0;
       }
       bool const works = speed[r] > 0 && held > 0;
       double const tokens = peaks == nullptr ? from_fixed(sum, scale.shift)
                             : works ? minimum{}(total, multiply(peaks[problem].value, speed[r]))
                                     : 0.0;
-      at.tokens[r] = tokens;
-      at.seconds[r] = seconds_of(r, tokens, held);
-      at.least[r] = works ? seconds_of(r, multiply(balanced, speed[r]), held) : 0.0;
+      local.tokens[r] = tokens;
+      local.seconds[r] = seconds_of(r, tokens, held);
+      local.least[r] = works ? seconds_of(r, multiply(balanced, speed[r]), held) : 0.0;
     });
     index_t const bad = team.min(ranks, [=](index_t r) {
-      bool const good = at.seconds[r] >= 0 && at.seconds[r] < 0x1p960 && at.least[r] >= 0 &&
-                        at.least[r] < 0x1p960;
+      bool const good = local.seconds[r] >= 0 && local.seconds[r] < 0x1p960 &&
+                        local.least[r] >= 0 && local.least[r] < 0x1p960;
       return good ? ranks : r;
     });
     if (bad < ranks) {
-      bool const is_good = at.seconds[bad] >= 0 && at.seconds[bad] < 0x1p960;
-      outcome = refusal(fault_kind::cost, bad, is_good ? at.least[bad] : at.seconds[bad], step);
+      bool const is_good = local.seconds[bad] >= 0 && local.seconds[bad] < 0x1p960;
+      outcome =
+          refusal(fault_kind::cost, bad, is_good ? local.least[bad] : local.seconds[bad], step);
       team.single([=, this] { reports[problem] = outcome; });
       return;
     }
-    double const peak = peaks == nullptr ? team.max(ranks, [=](index_t r) { return at.tokens[r]; })
-                                         : peaks[problem].value;
-    double const seconds = team.max(ranks, [=](index_t r) { return at.seconds[r]; });
-    double const least = team.max(ranks, [=](index_t r) { return at.least[r]; });
+    double const peak = peaks == nullptr
+                            ? team.max(ranks, [=](index_t r) { return local.tokens[r]; })
+                            : peaks[problem].value;
+    double const seconds = team.max(ranks, [=](index_t r) { return local.seconds[r]; });
+    double const least = team.max(ranks, [=](index_t r) { return local.least[r]; });
     team.single([=, this] {
       samples[problem] = {seconds, minimum{}(least, seconds),
                           balanced < peak ? divide(balanced, peak) : 1.0, total};

@@ -160,9 +160,9 @@ struct replay_body {
     team.for_each(ends, [=, this](index_t r) {
       for (index_t plan = 0; plan < plans; ++plan) {
         // Invalid offsets of a placement must not lead out of bounds.
-        index_t const at = ranges.begin(plan * layers + layer, r);
+        index_t const first_slot = ranges.begin(plan * layers + layer, r);
         begin[plan * ends + r] =
-            static_cast<std::int32_t>(minimum{}(maximum{}(at, index_t{0}), ranges.slots));
+            static_cast<std::int32_t>(minimum{}(maximum{}(first_slot, index_t{0}), ranges.slots));
       }
     });
     index_t const live = active.data == nullptr
@@ -342,7 +342,7 @@ struct replay_body {
         double sum = 0;
         PLIMSOLL_UNROLL(4)
         for (std::int32_t slot = slots[0]; slot < slots[1]; ++slot) {
-          prepared_replica<T> const replica = replica_in[slot];  // one wide load
+          prepared_replica<T> const replica = replica_in[slot];  // one wide read
           sum = add(sum, replica.in_step(step));
         }
         largest = maximum{}(largest, sum);

@@ -43,46 +43,46 @@ struct sharing_limit {
 
   /// Starts with one copy of each of the cell's experts. Returns whether they fit.
   template <class Team>
-  PLIMSOLL_HD bool start(Team& team, topology const& where, cell const& at,
+  PLIMSOLL_HD bool start(Team& team, topology const& where, cell const& cell,
                          anti_affinity_rule rule) {
     bool const nodes = rule.apart == anti_affinity::node;
-    index_t const domains = nodes ? where.nodes : at.ranks;
-    auto const slots_of = [=, &where, &at](index_t d) {
-      index_t const first = nodes ? where.first_rank(d) : at.first_rank + d;
+    index_t const domains = nodes ? where.nodes : cell.ranks;
+    auto const slots_of = [=, &where, &cell](index_t d) {
+      index_t const first = nodes ? where.first_rank(d) : cell.first_rank + d;
       index_t const last = nodes ? where.first_rank(d + 1) : first + 1;
       index_t slots = 0;
       for (index_t r = first; r < last; ++r) {
-        slots += where.slots_of(at.layer, r);
+        slots += where.slots_of(cell.layer, r);
       }
       return slots;
     };
     index_t const total = team.sum(domains, slots_of);
     index_t const most = team.max(domains, slots_of);
     auto* const left = slack;
-    team.for_each(at.experts + 1, [=](index_t j) {
+    team.for_each(cell.experts + 1, [=](index_t j) {
       index_t room = j < most ? 0 : total;
       for (index_t d = 0; d < domains && j < most; ++d) {
         room += minimum{}(slots_of(d), j);
       }
       left[j] = static_cast<std::int32_t>(minimum{}(room, index_t{0x7fffffff}) - j);
     });
-    return left[at.experts] >= 0;
+    return left[cell.experts] >= 0;
   }
 
   /// Returns whether an expert of the cell may get one more copy; if so, updates the slack for it.
   template <class Team>
-  PLIMSOLL_HD bool grant(Team& team, topology const& where, cell const& at, index_t expert) {
+  PLIMSOLL_HD bool grant(Team& team, topology const& where, cell const& cell, index_t expert) {
     auto const* const c = copies;
     auto* const left = slack;
     std::int32_t const mine = c[expert];
     index_t const larger = team.count(
-        at.experts, [=, &where, &at](index_t i) { return c[where.expert_of(at, i)] > mine; });
+        cell.experts, [=, &where, &cell](index_t i) { return c[where.expert_of(cell, i)] > mine; });
     // The expert becomes the first among those with equally many copies, so only the sums of more
     // than `larger` counts grow.
-    if (team.any(at.experts - larger, [=](index_t i) { return left[larger + 1 + i] < 1; })) {
+    if (team.any(cell.experts - larger, [=](index_t i) { return left[larger + 1 + i] < 1; })) {
       return false;
     }
-    team.for_each(at.experts - larger, [=](index_t i) { --left[larger + 1 + i]; });
+    team.for_each(cell.experts - larger, [=](index_t i) { --left[larger + 1 + i]; });
     return true;
   }
 };
@@ -113,9 +113,9 @@ class share_threshold {
   /// of 2^-52 to 2^-50. So the product reaches an integer c if load >= c * share. For the next
   /// integer c, load is at most c * share - 1, and c * share is below 2^49 or above twice the load,
   /// so the product stays below c by more than its rounding.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t copies(limited_expert const& of) const {
-    auto const copies = static_cast<std::int32_t>(multiply(of.load, per_load_)) + 1;
-    return maximum{}(std::int32_t{of.least}, minimum{}(copies, std::int32_t{of.most}));
+  [[nodiscard]] PLIMSOLL_HD std::int32_t copies(limited_expert const& expert) const {
+    auto const copies = static_cast<std::int32_t>(multiply(expert.load, per_load_)) + 1;
+    return maximum{}(std::int32_t{expert.least}, minimum{}(copies, std::int32_t{expert.most}));
   }
 
  private:
@@ -209,48 +209,51 @@ struct replication_body {
                               : where.cell_at(layer, position, experts);
   }
   template <class Team>
-  PLIMSOLL_HD index_t slots_of(Team& team, cell const& at) const {
+  PLIMSOLL_HD index_t slots_of(Team& team, cell const& cell) const {
     if (where.ranks() == 0) {
       return slots;
     }
     if (where.active.data == nullptr) {
-      return where.begin(at.layer, at.first_rank + at.ranks) - where.begin(at.layer, at.first_rank);
+      return where.begin(cell.layer, cell.first_rank + cell.ranks) -
+             where.begin(cell.layer, cell.first_rank);
     }
-    return team.sum(at.ranks,
-                    [this, &at](index_t r) { return where.slots_of(at.layer, at.first_rank + r); });
+    return team.sum(cell.ranks, [this, &cell](index_t r) {
+      return where.slots_of(cell.layer, cell.first_rank + r);
+    });
   }
 
   /// Chooses the copies of one cell's experts.
   template <class Team>
-  PLIMSOLL_HD problem_report replicate(Team& team, cell const& at, replication_arrays const& arrays,
+  PLIMSOLL_HD problem_report replicate(Team& team, cell const& cell,
+                                       replication_arrays const& arrays,
                                        packing_counts& all) const {
     auto const* const load = arrays.load;
     auto* const keys = arrays.keys;
     auto* const in_cell = arrays.in_cell;
     auto* const copies = arrays.copies;
     sharing_limit apart{arrays.slack, copies};
-    index_t const n = at.experts;
-    index_t const cell_slots = slots_of(team, at);
-    index_t const node = cells() == 1 ? index_t{-1} : where.node_of(at.first_rank);
+    index_t const n = cell.experts;
+    index_t const cell_slots = slots_of(team, cell);
+    index_t const node = cells() == 1 ? index_t{-1} : where.node_of(cell.first_rank);
     auto const total = [&](copy_limits const& limit) {
       return limit.is_uniform()
                  ? n * limit.uniform
-                 : team.sum(n, [&](index_t i) { return index_t{limit(where.expert_of(at, i))}; });
+                 : team.sum(n, [&](index_t i) { return index_t{limit(where.expert_of(cell, i))}; });
     };
     index_t const fewest = total(least);
     if (fewest > cell_slots) {
       return refusal(fault_kind::floors, node, fewest, cell_slots);
     }
     if (rule.required) {
-      if (!apart.start(team, where, at, rule) || !reach_floors(team, at, apart, copies)) {
+      if (!apart.start(team, where, cell, rule) || !reach_floors(team, cell, apart, copies)) {
         return refusal(fault_kind::floors_apart, node, fewest);
       }
     } else if (index_t const greatest = total(most); n > 0 && greatest < cell_slots) {
       // Slots of a node without experts stay free.
       return refusal(fault_kind::caps, node, greatest);
     }
-    fixed_load const whole = team.sum(n, [=, this, &at](index_t i) {
-      index_t const e = where.expert_of(at, i);
+    fixed_load const whole = team.sum(n, [=, this, &cell](index_t i) {
+      index_t const e = where.expert_of(cell, i);
       in_cell[i] = {static_cast<double>(load[e]), static_cast<std::int32_t>(e),
                     static_cast<std::uint16_t>(rule.required ? copies[e] : least(e)),
                     static_cast<std::uint16_t>(minimum{}(most(e), std::int32_t{0xffff}))};
@@ -262,26 +265,27 @@ struct replication_body {
       threshold = find_threshold(team, in_cell, n, static_cast<double>(whole), cell_slots, held);
     }
     team.for_each(n, [=](index_t i) {
-      limited_expert const of = in_cell[i];
-      std::int32_t const count = threshold.copies(of);
-      copies[of.expert] = count;
-      keys[i] = heavier_first(share(static_cast<fixed_load>(of.load), count), i);
+      limited_expert const limited = in_cell[i];
+      std::int32_t const count = threshold.copies(limited);
+      copies[limited.expert] = count;
+      keys[i] = heavier_first(share(static_cast<fixed_load>(limited.load), count), i);
     });
     auto heaviest = team.queue(keys, n);
     while (held < cell_slots && !heaviest.empty()) {
       std::uint64_t const key = heaviest.top();
       auto const i = static_cast<std::uint32_t>(id_of(key));
-      limited_expert const of = in_cell[i];
-      std::int32_t* const count = copies + of.expert;
+      limited_expert const limited = in_cell[i];
+      std::int32_t* const count = copies + limited.expert;
       std::int32_t const more = *count + 1;
       // An expert refused once can be dropped: the slack only shrinks.
-      if (more > of.most || (rule.required && !apart.grant(team, where, at, of.expert))) {
+      if (more > limited.most ||
+          (rule.required && !apart.grant(team, where, cell, limited.expert))) {
         all.peak = maximum{}(all.peak, heavy_load_of(key));
         heaviest.pop();
         continue;
       }
       team.single([=] { *count = more; });
-      heaviest.replace_top(heavier_first(share(static_cast<fixed_load>(of.load), more), i));
+      heaviest.replace_top(heavier_first(share(static_cast<fixed_load>(limited.load), more), i));
       ++held;
     }
     if (!heaviest.empty()) {
@@ -319,7 +323,7 @@ struct replication_body {
           divide(missing + excess, mul_then_add(low, excess, multiply(high, missing)));
       share_threshold const next(maximum{}(static_cast<double>(static_cast<std::int64_t>(share)),
                                            share_threshold::smallest));
-      // Four experts at a time, whose loads a GPU then waits for together.
+      // Reads four experts at a time, so that a GPU waits for them together.
       auto const experts = static_cast<std::uint32_t>(n);
       std::uint32_t const quarter = (experts + 3) / 4;
       std::int32_t const copies = team.sum(quarter, [=](index_t i) {
@@ -378,12 +382,12 @@ struct replication_body {
   }
 
   template <class Team>
-  PLIMSOLL_HD bool reach_floors(Team& team, cell const& at, sharing_limit apart,
+  PLIMSOLL_HD bool reach_floors(Team& team, cell const& cell, sharing_limit apart,
                                 std::int32_t* copies) const {
-    for (index_t i = 0; i < at.experts; ++i) {
-      index_t const e = where.expert_of(at, i);
+    for (index_t i = 0; i < cell.experts; ++i) {
+      index_t const e = where.expert_of(cell, i);
       for (std::int32_t more = 2; more <= least(e); ++more) {
-        if (!apart.grant(team, where, at, e)) {
+        if (!apart.grant(team, where, cell, e)) {
           return false;
         }
         team.single([=] { copies[e] = more; });

@@ -257,22 +257,23 @@ struct split_graph_body {
  private:
   struct arrays {
     scratch_ref memory;
-    split_graph const& of;
+    split_graph const& graph;
     bool has_lists;
 
-    slot_lists lists = has_lists ? slot_lists::in(memory, of.experts, of.slots) : slot_lists{};
-    std::int32_t* rank_of = memory.take(of.slots);  ///< the live rank of a slot, or -1
+    slot_lists lists =
+        has_lists ? slot_lists::in(memory, graph.experts, graph.slots) : slot_lists{};
+    std::int32_t* rank_of = memory.take(graph.slots);  ///< the live rank of a slot, or -1
     /// `[slots]` or `[experts]`: results of scans.
-    std::int32_t* position = memory.take(maximum{}(of.slots, of.experts));
-    std::int32_t* targets = memory.take(of.experts);
-    std::int32_t* number = memory.take(of.experts);  ///< of replicated ones, rising
-    std::int32_t* place = memory.take(of.experts);   ///< of replicated ones: position by color
-    std::int32_t* expert = memory.take(of.most_replicated());  ///< rising
-    std::int32_t* color = memory.take(of.most_replicated());
-    std::int32_t* of_rank = memory.take(of.ranks);
-    std::uint64_t* used = memory.take(of.ranks);
-    std::uint64_t* keys = memory.take(of.slots);
-    std::byte* sort_storage = memory.take(sort_bytes<device_team, std::uint64_t>(of.slots));
+    std::int32_t* position = memory.take(maximum{}(graph.slots, graph.experts));
+    std::int32_t* targets = memory.take(graph.experts);
+    std::int32_t* number = memory.take(graph.experts);  ///< of replicated ones, rising
+    std::int32_t* place = memory.take(graph.experts);   ///< of replicated ones: position by color
+    std::int32_t* expert = memory.take(graph.most_replicated());  ///< rising
+    std::int32_t* color = memory.take(graph.most_replicated());
+    std::int32_t* of_rank = memory.take(graph.ranks);
+    std::uint64_t* used = memory.take(graph.ranks);
+    std::uint64_t* keys = memory.take(graph.slots);
+    std::byte* sort_storage = memory.take(sort_bytes<device_team, std::uint64_t>(graph.slots));
   };
 
   /// Refuses speeds, offsets and ids out of range, in this order.
@@ -308,10 +309,10 @@ struct split_graph_body {
     std::int32_t* const offsets = graph.rank_offsets + graph.first_rank(layer);
     team.for_each(maximum{}(graph.slots, graph.ranks + 1), [=, this](index_t i) {
       if (i < graph.slots) {
-        index_t const at = layer * graph.slots + i;
-        graph.map[at] = i < given ? physical_to_logical(row, i) : -1;
-        graph.slot_source[at] = -1;
-        graph.slot_copies[at] = 1;
+        index_t const number = layer * graph.slots + i;
+        graph.map[number] = i < given ? physical_to_logical(row, i) : -1;
+        graph.slot_source[number] = -1;
+        graph.slot_copies[number] = 1;
         s.rank_of[i] = -1;
       }
       if (i <= graph.ranks) {
@@ -421,9 +422,9 @@ struct split_graph_body {
           auto const copies = static_cast<std::int32_t>(next - i);
           PLIMSOLL_NO_UNROLL
           for (index_t j = i; j < next; ++j) {
-            index_t const at = row + s.lists.slot[j];
-            graph.slot_source[at] = static_cast<std::int32_t>(owner < 0 ? -2 - e : target);
-            graph.slot_copies[at] = j == i ? copies : -copies;
+            index_t const number = row + s.lists.slot[j];
+            graph.slot_source[number] = static_cast<std::int32_t>(owner < 0 ? -2 - e : target);
+            graph.slot_copies[number] = j == i ? copies : -copies;
           }
           if (owner >= 0) {
             graph.target_rank[target] = r;

@@ -225,10 +225,10 @@ struct swap_search_body : search_problem {
       index_t const rank = best_rank(team, s, next, s.expert_of[item]);
       double const* const more = s.shares + index_t{s.expert_of[item]} * steps;
       team.for_each(steps, [&](index_t t) {
-        index_t const at = rank * s.steps + t;
-        s.tokens[at] += more[t];
-        s.latency[at] = s.price(rank, s.tokens[at]);
-        s.top[0][t] = maximum{}(s.top[0][t], s.latency[at]);
+        index_t const cell = rank * s.steps + t;
+        s.tokens[cell] += more[t];
+        s.latency[cell] = s.price(rank, s.tokens[cell]);
+        s.top[0][t] = maximum{}(s.top[0][t], s.latency[cell]);
       });
       team.single([&] {
         s.sum[rank] = s.sum_with[rank];
@@ -337,7 +337,7 @@ struct swap_search_body : search_problem {
       s.holder[0][t] = whose[0];
       s.holder[1][t] = whose[1];
     });
-    return objective.of(team, steps, s.top[0]);
+    return objective.value(team, steps, s.top[0]);
   }
 
   /// Returns the swap, or move into a free slot, that lowers the score most. Branch and bound:
@@ -761,7 +761,7 @@ struct search_result_body : search_problem {
         restart_scores(layer, i) = divide(static_cast<double>(score_of_restart[i]), per_cost);
       });
     }
-    std::int64_t const bound = objective.of(team, steps, bounds + layer * steps);
+    std::int64_t const bound = objective.value(team, steps, bounds + layer * steps);
     std::int64_t const work = team.sum(
         restarts, [=, this](index_t i) { return std::int64_t{swaps[layer * restarts + i]}; });
     search_units exact = *units;
@@ -788,7 +788,7 @@ struct search_result_body : search_problem {
   template <class Team>
   PLIMSOLL_HD std::int64_t score_of(Team& team, scratch memory, index_t layer,
                                     search_units& exact) const {
-    arrays const at = arrays::in(memory, steps);
+    arrays const local = arrays::in(memory, steps);
     double const grain = layers[layer].grain;
     double const* const share = shares_of(layer);
     team.for_each(steps, [=, this](index_t t) {
@@ -801,14 +801,14 @@ struct search_result_body : search_problem {
         }
         longest = maximum{}(longest, where.slots_of(layer, r) > 0 ? cost(r, tokens) : 0.0);
       }
-      at.latency[t] = longest;
+      local.latency[t] = longest;
     });
-    double const top = team.max(steps, [=](index_t t) { return at.latency[t]; });
+    double const top = team.max(steps, [=](index_t t) { return local.latency[t]; });
     if (top > exact.top) {
       exact = search_units::up_to(top, steps);
     }
-    team.for_each(steps, [=](index_t t) { at.rounded[t] = exact.above(at.latency[t]); });
-    return objective.of(team, steps, at.rounded);
+    team.for_each(steps, [=](index_t t) { local.rounded[t] = exact.above(local.latency[t]); });
+    return objective.value(team, steps, local.rounded);
   }
   /// Largest double at most x, and in `at_least` the smallest double at least x.
   [[nodiscard]] PLIMSOLL_HD static double at_most(std::int64_t x) {

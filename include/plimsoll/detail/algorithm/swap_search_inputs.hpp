@@ -28,7 +28,7 @@ struct step_objective {
   index_t above;
 
   template <class Team>
-  PLIMSOLL_HD std::int64_t of(Team& team, index_t steps, std::int64_t const* latency) const {
+  PLIMSOLL_HD std::int64_t value(Team& team, index_t steps, std::int64_t const* latency) const {
     if (is_sum) {
       return team.sum(steps, [=](index_t t) { return latency[t]; });
     }
@@ -62,13 +62,13 @@ struct search_units {
 
   /// Accepts any cost, even an invalid one: the table is filled before layers are refused for their
   /// costs, and a double outside int64 must not be converted.
-  PLIMSOLL_HD std::int64_t of(double cost) const {
+  PLIMSOLL_HD std::int64_t floor(double cost) const {
     double const usable = cost > 0 ? cost : 0.0;
     return static_cast<std::int64_t>(multiply(usable < top ? usable : top, per_cost));
   }
   /// Units of a cost up to `top`, rounded up.
   PLIMSOLL_HD std::int64_t above(double cost) const {
-    std::int64_t const below = of(cost);
+    std::int64_t const below = floor(cost);
     return below + static_cast<std::int64_t>(static_cast<double>(below) < multiply(cost, per_cost));
   }
   /// Chooses the unit so that `steps` latencies up to `top` together have fewer than 2^61 units.
@@ -97,7 +97,7 @@ struct search_price {
 
     PLIMSOLL_HD std::int64_t operator()(double tokens) const {
       auto const n = static_cast<std::int64_t>(tokens);
-      return n < tabulated ? table[n] : all->units.of(all->cost(rank, tokens));
+      return n < tabulated ? table[n] : all->units.floor(all->cost(rank, tokens));
     }
   };
 
@@ -387,7 +387,7 @@ struct search_table_body : search_problem {
     index_t const last = minimum{}(first + part, units->tabulated);
     team.for_each(maximum{}(last - first, index_t{0}), [=, this](index_t i) {
       index_t const n = first + i;
-      table[rank * table_width + n] = units->of(cost(rank, static_cast<double>(n)));
+      table[rank * table_width + n] = units->floor(cost(rank, static_cast<double>(n)));
     });
   }
 };
@@ -433,7 +433,7 @@ struct search_bound_body : search_problem {
       return;
     }
     auto const price = price_in(layers[layer], cost);
-    arrays const at = arrays::in(memory, ranks);
+    arrays const local = arrays::in(memory, ranks);
     double const total = totals[problem];
     double const heaviest =
         team.max(experts, [=, this](index_t e) { return shares_of(layer)[e * steps + step]; });
@@ -448,8 +448,8 @@ struct search_bound_body : search_problem {
     std::int64_t low = maximum{}(idle, least(heaviest)) - 1;  // too short
     std::int64_t high = maximum{}(idle, least(total));        // long enough
     team.for_each(ranks, [=, this](index_t r) {
-      at.some[r] = 0;
-      at.enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
+      local.some[r] = 0;
+      local.enough[r] = where.slots_of(layer, r) > 0 ? parts + 1 : 1;
     });
     // Keeps 37 bits of the number of tokens, so that all multiples of a part are exact.
     double const part = multiply(double_of(bits_of(total) >> 16 << 16), 1.0 / parts);
@@ -457,18 +457,19 @@ struct search_bound_body : search_problem {
     while (high - low > 1 + (high >> precision)) {
       std::int64_t const time = low + (high - low) / 2;
       index_t const done = team.sum(ranks, [=](index_t r) {
-        std::int32_t a = at.some[r];
-        for (std::int32_t b = at.enough[r]; b - a > 1;) {
+        std::int32_t a = local.some[r];
+        for (std::int32_t b = local.enough[r]; b - a > 1;) {
           std::int32_t const middle = a + (b - a) / 2;
           double const tokens = multiply(part, static_cast<double>(middle));
           (price(r, is_whole ? whole_tokens(tokens) : tokens) <= time ? a : b) = middle;
         }
-        at.now[r] = a;
+        local.now[r] = a;
         return index_t{a} + 1;  // the rank can do less than this
       });
       bool const is_enough = done >= parts;
       team.for_each(ranks, [=](index_t r) {
-        (is_enough ? at.enough[r] : at.some[r]) = at.now[r] + static_cast<std::int32_t>(is_enough);
+        (is_enough ? local.enough[r] : local.some[r]) =
+            local.now[r] + static_cast<std::int32_t>(is_enough);
       });
       (is_enough ? high : low) = time;
     }

@@ -58,7 +58,7 @@ struct search_perturbation_body : swap_search_body<Cost> {
     }
     index_t const slots = this->where.ranges.slots;
     std::int64_t const bound =
-        this->objective.of(team, this->steps, this->bounds + layer * this->steps);
+        this->objective.value(team, this->steps, this->bounds + layer * this->steps);
     index_t const begin = layer * this->restarts;
     auto const first =
         team.argmin(this->restarts, [&](index_t i) { return this->scores[begin + i]; });
@@ -127,9 +127,10 @@ struct search_perturbation_body : swap_search_body<Cost> {
                            index_t& count) const {
     auto const draw = [&] {
       // Random numbers at positions below 2^31 belong to the starts.
-      auto const at = (std::uint64_t{static_cast<std::uint32_t>(restart)} << 32) +
-                      (std::uint64_t{1} << 31) + static_cast<std::uint64_t>(draws++);
-      double const part = random::uniform(this->seed, static_cast<std::uint64_t>(s.layer), at);
+      auto const position = (std::uint64_t{static_cast<std::uint32_t>(restart)} << 32) +
+                            (std::uint64_t{1} << 31) + static_cast<std::uint64_t>(draws++);
+      double const part =
+          random::uniform(this->seed, static_cast<std::uint64_t>(s.layer), position);
       return static_cast<index_t>(multiply(part, static_cast<double>(this->where.ranges.slots)));
     };
     auto const rank_of = [&](index_t slot) {

@@ -40,7 +40,7 @@ struct waterline_rows {
   /// Ranks of the first ids of a token; -1 also where it has no more ids. All are read at once.
   static constexpr index_t at_once = 8;
   struct first_ranks {
-    std::int32_t of[at_once];
+    std::int32_t rank[at_once];
   };
   PLIMSOLL_HD first_ranks first_ranks_of(index_t token) const {
     Id id[at_once];
@@ -50,7 +50,7 @@ struct waterline_rows {
     }
     first_ranks result;
     for (index_t j = 0; j < at_once; ++j) {
-      result.of[j] = rank(id[j]);
+      result.rank[j] = rank(id[j]);
     }
     return result;
   }
@@ -297,7 +297,7 @@ struct waterline_fill_body {
     index_t const tokens = tiles.size(tile);
     index_t const n = ranks.size();
     bool const proposes = Team::is_serial && unmet_before(0) > 0;
-    // All loads overlap.
+    // All reads overlap.
     team.for_each(maximum{}(n, tokens), [=, this](index_t i) {
       std::int32_t const slack = i < n ? memory.room[i] : 0;
       std::int64_t const unmet = i == 0 ? unmet_before(0) : 0;
@@ -336,8 +336,8 @@ struct waterline_fill_body {
     auto const first = rows.first_ranks_of(begin + i);
     std::int32_t highest_rank = -1;
     for (index_t j = 0; j < rows.at_once; ++j) {
-      highest_rank = maximum{}(highest_rank, first.of[j]);
-      in.rank[i * fill_arrays::stride + j] = first.of[j];
+      highest_rank = maximum{}(highest_rank, first.rank[j]);
+      in.rank[i * fill_arrays::stride + j] = first.rank[j];
     }
     return highest_rank;
   }
@@ -386,13 +386,14 @@ struct waterline_fill_body {
       index_t token[each];
       index_t column[each];
       for (std::uint32_t u = 0; u < each; ++u) {
-        auto const at = static_cast<std::uint32_t>(i) + u * step;
-        auto const row =
-            width == 1 ? at : static_cast<std::uint32_t>((std::uint64_t{at} * reciprocal) >> 32);
-        token[u] = at < all ? begin + row : -1;
-        column[u] = at - row * width;
-        id[u] = at < all ? rows.ids(token[u], column[u]) : Id{0};
-        weight_of[u] = at < all ? weight(token[u], column[u]) : 0.0f;
+        auto const cell = static_cast<std::uint32_t>(i) + u * step;
+        auto const row = width == 1
+                             ? cell
+                             : static_cast<std::uint32_t>((std::uint64_t{cell} * reciprocal) >> 32);
+        token[u] = cell < all ? begin + row : -1;
+        column[u] = cell - row * width;
+        id[u] = cell < all ? rows.ids(token[u], column[u]) : Id{0};
+        weight_of[u] = cell < all ? weight(token[u], column[u]) : 0.0f;
       }
       std::int64_t of_ids = 0;
       for (std::uint32_t u = 0; u < each; ++u) {
@@ -508,13 +509,13 @@ struct waterline_fill_body {
     if (total == 0) {
       return lightest(token, state);
     }
-    std::int64_t const at = position(token, total);
+    std::int64_t const place = position(token, total);
     if (state.any_rank != 0) {
       // Ranks without weight have empty intervals, so they are never found.
-      return static_cast<std::int32_t>(last_not_above(memory.before, n, at));
+      return static_cast<std::int32_t>(last_not_above(memory.before, n, place));
     }
     index_t r = candidate(token, -1, state);
-    for (std::int64_t left = at - memory.weight[r]; left >= 0; left -= memory.weight[r]) {
+    for (std::int64_t left = place - memory.weight[r]; left >= 0; left -= memory.weight[r]) {
       r = candidate(token, r, state);
     }
     return static_cast<std::int32_t>(r);
@@ -628,7 +629,7 @@ struct waterline_fill_body {
     index_t const begin = tiles.first(tile);
     index_t const tokens = tiles.size(tile);
     std::int32_t const* const room = memory.room_in(round - 1, n);
-    // Loads of the round overlap with those of the counts.
+    // The reads of the round overlap with those of the counts.
     auto const counts = counted_in(round - 1).add_up(
         team, arrays, tile, Team::is_serial ? n : maximum{}(n, tokens), [=, this](index_t i) {
           std::int32_t const proposed = i < tokens ? proposal[begin + i] : 0;

@@ -27,7 +27,7 @@ struct stretch {
 
   [[nodiscard]] PLIMSOLL_HD std::int64_t size() const { return end - begin; }
   /// Scales this part of [0, all) to [0, whole); all is below 2^31.
-  [[nodiscard]] PLIMSOLL_HD stretch of(std::int64_t whole, std::int64_t all) const {
+  [[nodiscard]] PLIMSOLL_HD stretch scale(std::int64_t whole, std::int64_t all) const {
     return all == 0 ? stretch{} : stretch{scaled(begin, whole, all), scaled(end, whole, all)};
   }
   /// Returns x * whole / all rounded down, for x in [0, all] and all in [1, 2^31).
@@ -104,7 +104,7 @@ struct number_pair {
   std::int64_t low;
   std::int64_t high;
 
-  [[nodiscard]] PLIMSOLL_HD static number_pair of(std::uint64_t packed) {
+  [[nodiscard]] PLIMSOLL_HD static number_pair unpack(std::uint64_t packed) {
     return {static_cast<std::int64_t>(packed & 0xffffffffu),
             static_cast<std::int64_t>(packed >> 32)};
   }
@@ -129,19 +129,19 @@ struct exchange_arrays {
 
 /// Rows that ranks without slack exchange.
 struct exchanged_rows {
-  exchange_arrays of;
+  exchange_arrays pairs;
   number_pair all;         ///< sums over all ranks
   std::int64_t total = 0;  ///< rows that must leave and are taken in
 
   /// Returns the interval of a rank in the rows that leave.
   [[nodiscard]] PLIMSOLL_HD stretch leaving(index_t r) const {
-    std::int64_t const begin = number_pair::of(of.before[r]).low;
-    return stretch{begin, begin + number_pair::of(of.rows[r]).low}.of(total, all.low);
+    std::int64_t const begin = number_pair::unpack(pairs.before[r]).low;
+    return stretch{begin, begin + number_pair::unpack(pairs.rows[r]).low}.scale(total, all.low);
   }
   /// Returns the interval of a rank in the rows that are taken in.
   [[nodiscard]] PLIMSOLL_HD stretch taken_in(index_t r) const {
-    std::int64_t const begin = number_pair::of(of.before[r]).high;
-    return stretch{begin, begin + number_pair::of(of.rows[r]).high}.of(total, all.high);
+    std::int64_t const begin = number_pair::unpack(pairs.before[r]).high;
+    return stretch{begin, begin + number_pair::unpack(pairs.rows[r]).high}.scale(total, all.high);
   }
 };
 
@@ -313,7 +313,7 @@ struct waterline_plan_body {
     std::int64_t const level = maximum{}(mean, highest_level(team, [this](index_t r) {
                                            return routed_to(r) + rows_of(r) - movable(r);
                                          }));
-    auto const sums = number_pair::of(team.sum(n, [=, this](index_t r) {
+    auto const sums = number_pair::unpack(team.sum(n, [=, this](index_t r) {
       std::int64_t const below = ranks.room_below(level, r) - load[r];
       std::int64_t const slack = maximum{}(below, std::int64_t{0});
       std::int64_t const surplus = maximum{}(-below, std::int64_t{0});
@@ -400,9 +400,9 @@ struct waterline_plan_body {
           earlier_nodes - team.sum(own, [=](index_t node) { return all.in_node[node].given; });
     }
     stretch const before{earlier - earlier_nodes, earlier - earlier_nodes + mine};
-    stretch const inside = before.of(all.in_node[own].given, all.in_node[own].surplus);
+    stretch const inside = before.scale(all.in_node[own].given, all.in_node[own].surplus);
     std::int64_t const outside = left_behind + before.begin - inside.begin;
-    stretch const more = stretch{earlier, earlier + mine}.of(spare, moving);
+    stretch const more = stretch{earlier, earlier + mine}.scale(spare, moving);
     team.store(all.interval(source_interval::in_node), inside);
     team.store(all.interval(source_interval::anywhere), {outside, outside + mine - inside.size()});
     team.store(all.interval(source_interval::spare), {leaving + more.begin, leaving + more.end});
@@ -434,21 +434,21 @@ struct waterline_plan_body {
         [=, this](index_t i) {
           index_t const node = i < nodes ? i : ranks.where.node_of(source);
           std::int64_t const units = i < nodes ? all.in_node[i].given : end_of(i - nodes);
-          return position_search::of(all.room, ranks.where.first_rank(node),
-                                     ranks.where.first_rank(node + 1), units,
-                                     all.in_node[node].room);
+          return position_search::start(all.room, ranks.where.first_rank(node),
+                                        ranks.where.first_rank(node + 1), units,
+                                        all.in_node[node].room);
         },
         all.positions);
     team.for_each(n, [=, this](index_t r) {
       index_t const node = ranks.where.node_of(r);
-      all.rest[r] = all.room[r] - all.positions[node].of(all.room[r], r);
+      all.rest[r] = all.room[r] - all.positions[node].units_before(all.room[r], r);
     });
     last_searches().find(
         team, arrays,
         [=](index_t i) {
           auto const which = static_cast<source_interval>(i / 2 + 1);
-          return position_search::of(all.slack_of(which), 0, n, end_of(i + 2),
-                                     which == source_interval::exchanged ? exchanged : rest);
+          return position_search::start(all.slack_of(which), 0, n, end_of(i + 2),
+                                        which == source_interval::exchanged ? exchanged : rest);
         },
         all.positions + nodes + 2);
   }
@@ -461,7 +461,7 @@ struct waterline_plan_body {
     auto const units_in = [=](source_interval which, index_t r) {
       auto const i = 2 * static_cast<index_t>(which);
       std::int32_t const slack = all.slack_of(which)[r];
-      return ends[i + 1].of(slack, r) - ends[i].of(slack, r);
+      return ends[i + 1].units_before(slack, r) - ends[i].units_before(slack, r);
     };
     team.for_each(ranks.size(), [=, this](index_t r) {
       bool const is_near = ranks.where.node_of(r) == own;
@@ -504,19 +504,19 @@ struct waterline_plan_body {
         ranks.numbers->equal_speeds != 0
             ? peak
             : highest_level(team, [=](index_t r) { return std::int64_t{load[r]}; });
-    auto const of = exchange_arrays::in(arrays, n);
+    auto const pairs = exchange_arrays::in(arrays, n);
     auto const rows_at = [=, this](index_t r) {
       std::int64_t const with_slack = movable(r) - movable(r) * without_slack_share / one;
       std::int64_t const below_peak = ranks.room_below(peak_level, r) - load[r];
       std::int64_t const stay = with_slack - all.surplus[r];
-      of.rows[r] =
+      pairs.rows[r] =
           number_pair{maximum{}(-stay, std::int64_t{0}),
                       all.room[r] > 0 ? 0 : maximum{}(minimum{}(stay, below_peak), std::int64_t{0})}
               .packed();
-      return of.rows[r];
+      return pairs.rows[r];
     };
-    auto const sums = number_pair::of(team.exclusive_scan(n, rows_at, of.before));
-    return {of, sums, minimum{}(sums.low, sums.high)};
+    auto const sums = number_pair::unpack(team.exclusive_scan(n, rows_at, pairs.before));
+    return {pairs, sums, minimum{}(sums.low, sums.high)};
   }
 };
 

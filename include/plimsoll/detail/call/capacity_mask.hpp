@@ -185,7 +185,7 @@ class capacity_mask_pipeline {
 
   /// Capacity of an expert in a batch of `tokens` tokens; the largest one if experts have factors
   /// of their own.
-  [[nodiscard]] index_t capacity(index_t tokens) const { return largest_rule(tokens).of(0); }
+  [[nodiscard]] index_t capacity(index_t tokens) const { return largest_rule(tokens).capacity(0); }
 
   /// The most rows of all experts of a batch, padding included.
   [[nodiscard]] index_t max_rows(index_t tokens) const {

@@ -33,9 +33,9 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-inline void throw_craft_fault(refused_value const& of) {
-  throw_slot_assignment_fault(of);
-  throw_eplb_fault(of);
+inline void throw_craft_fault(refused_value const& refused) {
+  throw_slot_assignment_fault(refused);
+  throw_eplb_fault(refused);
 }
 
 inline eplb_options eplb_options_of(craft_options const& options,

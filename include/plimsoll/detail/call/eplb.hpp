@@ -59,10 +59,10 @@ inline void expect_plannable(std::string_view name, index_t layers, index_t expe
   }
 }
 
-inline void throw_eplb_fault(refused_value const& of) {
-  throw_map_fault(of, "logical_to_physical");
-  throw_replication_fault(of);
-  throw_refinement_fault(of);
+inline void throw_eplb_fault(refused_value const& refused) {
+  throw_map_fault(refused, "logical_to_physical");
+  throw_replication_fault(refused);
+  throw_refinement_fault(refused);
 }
 
 /// Returns the number of steps of EPLB, each of which writes one report per layer.

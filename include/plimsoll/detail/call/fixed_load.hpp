@@ -12,15 +12,15 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// `loads` is the name of the argument with the loads.
-inline void throw_load_fault(refused_value const& of, std::string_view loads = "loads") {
-  switch (of.found().kind) {
+inline void throw_load_fault(refused_value const& refused, std::string_view loads = "loads") {
+  switch (refused.found().kind) {
     case fault_kind::load:
-      of.fail(loads, "values from 0 to below 2^47",
-              of.got() + of.where("expert") + of.also("step"));
+      refused.fail(loads, "values from 0 to below 2^47",
+                   refused.got() + refused.where("expert") + refused.also("step"));
     case fault_kind::total_load:
-      of.fail(loads, "a total below 2^47 per layer", of.got() + of.also("step"));
+      refused.fail(loads, "a total below 2^47 per layer", refused.got() + refused.also("step"));
     case fault_kind::tokens:
-      of.fail(loads, "at most 2^31 - 1 tokens per layer", of.got());
+      refused.fail(loads, "at most 2^31 - 1 tokens per layer", refused.got());
     default:
       break;
   }

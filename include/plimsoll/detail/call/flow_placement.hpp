@@ -55,24 +55,26 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
 }
 
 /// Throws what `flow_placement` refuses.
-inline void throw_flow_fault(refused_value const& of) {
-  switch (of.found().kind) {
+inline void throw_flow_fault(refused_value const& refused) {
+  switch (refused.found().kind) {
     case fault_kind::expert_id:
-      of.fail("options.in_use", "-1 or an expert of the layer", of.got() + of.where("slot"));
+      refused.fail("options.in_use", "-1 or an expert of the layer",
+                   refused.got() + refused.where("slot"));
     case fault_kind::stray_slot:
-      of.fail("options.in_use", "-1 in slots of no rank", of.got() + of.where("slot"));
+      refused.fail("options.in_use", "-1 in slots of no rank",
+                   refused.got() + refused.where("slot"));
     default:
       break;
   }
-  throw_replication_fault(of);
+  throw_replication_fault(refused);
 }
 
 /// Returns the reports, which the body writes as certificates.
 inline std::vector<flow_placement_report> flow_reports(std::vector<certificate> const& written) {
   std::vector<flow_placement_report> result;
   result.reserve(written.size());
-  for (certificate const& one : written) {
-    result.push_back({one.work, static_cast<index_t>(one.value)});
+  for (certificate const& report : written) {
+    result.push_back({report.work, static_cast<index_t>(report.value)});
   }
   return result;
 }
@@ -115,8 +117,8 @@ inline double sum_towards(bool up, double a, double b) {
 inline host_list<double> speed_sums(host_list<double> speed) {
   std::sort(speed.rbegin(), speed.rend());  // std::greater costs all of <functional>
   host_list<double> result(1, 0.0, speed.get_allocator());
-  for (double const one : speed) {
-    result.push_back(sum_towards(true, result.back(), one));
+  for (double const rank_speed : speed) {
+    result.push_back(sum_towards(true, result.back(), rank_speed));
   }
   return result;
 }

@@ -62,9 +62,9 @@ inline void expect_trace_lengths(std::string_view function, index_t steps, index
   }
 }
 
-inline void throw_gem_fault(refused_value const& of) {
-  throw_replication_fault(of);
-  throw_latency_fault(of);
+inline void throw_gem_fault(refused_value const& refused) {
+  throw_replication_fault(refused);
+  throw_latency_fault(refused);
 }
 
 inline replication_options replication_options_of(gem_options const& options) {

@@ -47,17 +47,17 @@ struct mean_difference {
   template <class List>
   mean_difference(List const& a, List const& b) {
     auto const count = static_cast<double>(a.size());
-    auto const of = [&](std::size_t i) { return b.empty() ? a[i] : add(a[i], -b[i]); };
+    auto const difference = [&](std::size_t i) { return b.empty() ? a[i] : add(a[i], -b[i]); };
     if (a.empty()) {
       return;
     }
     for (std::size_t i = 0; i < a.size(); ++i) {
-      mean = add(mean, of(i));
+      mean = add(mean, difference(i));
     }
     mean = divide(mean, count);
     double squares = 0;
     for (std::size_t i = 0; i < a.size() && a.size() > 1; ++i) {
-      double const off = add(of(i), -mean);
+      double const off = add(difference(i), -mean);
       squares = mul_then_add(off, off, squares);
     }
     standard_error = a.size() > 1 ? square_root(divide(squares, multiply(count, count - 1))) : 0.0;

@@ -36,19 +36,21 @@ void expect_knapsack(checked_call& call, Weights const& weights, knapsack_option
   call.expect_given("options.option_count", options.option_count, "[problems, classes]");
 }
 
-inline void throw_knapsack_fault(refused_value const& of) {
-  std::string const got = text(of.found().got, " in problem ", of.layer);
-  switch (of.found().kind) {
+inline void throw_knapsack_fault(refused_value const& refused) {
+  std::string const got = text(refused.found().got, " in problem ", refused.layer);
+  switch (refused.found().kind) {
     case fault_kind::capacity:
-      of.fail("options.capacities", text("values from 0 to options.capacity, ", of.found().where),
-              got);
+      refused.fail("options.capacities",
+                   text("values from 0 to options.capacity, ", refused.found().where), got);
     case fault_kind::option_count:
-      of.fail("options.option_count", text("1 to ", of.found().also, " options of every class"),
-              got + of.where("class"));
+      refused.fail("options.option_count",
+                   text("1 to ", refused.found().also, " options of every class"),
+                   got + refused.where("class"));
     case fault_kind::weight:
-      of.fail("weights", "at least 0", got + of.where("class") + of.also("option"));
+      refused.fail("weights", "at least 0", got + refused.where("class") + refused.also("option"));
     case fault_kind::value:
-      of.fail("values", "numbers below 2^960", got + of.where("class") + of.also("option"));
+      refused.fail("values", "numbers below 2^960",
+                   got + refused.where("class") + refused.also("option"));
     default:
       break;
   }

@@ -257,30 +257,31 @@ struct latency_piece_lists {
     while ((last >> shift) >= (1 << 16)) {
       ++shift;
     }
-    std::int32_t at = 0;
+    std::int32_t piece = 0;
     for (std::int64_t bucket = 0; bucket <= (last >> shift) + 1; ++bucket) {
-      while (ends[static_cast<std::size_t>(at)] < static_cast<double>(bucket << shift)) {
-        ++at;
+      while (ends[static_cast<std::size_t>(piece)] < static_cast<double>(bucket << shift)) {
+        ++piece;
       }
-      first.push_back(at);
+      first.push_back(piece);
     }
     first.push_back(static_cast<std::int32_t>(ends.size()) - 1);
   }
 };
 
-inline void throw_latency_fault(refused_value const& of) {
-  switch (of.found().kind) {
+inline void throw_latency_fault(refused_value const& refused) {
+  switch (refused.found().kind) {
     case fault_kind::cost:
-      of.fail("cost", "numbers from 0 to below 2^960 that do not fall as tokens rise",
-              of.got() + of.where("rank") + of.also("step"));
+      refused.fail("cost", "numbers from 0 to below 2^960 that do not fall as tokens rise",
+                   refused.got() + refused.where("rank") + refused.also("step"));
     case fault_kind::speed:
-      of.fail("cost.speeds", "values from 2^-64 to 2^64", of.got() + of.where("rank"));
+      refused.fail("cost.speeds", "values from 2^-64 to 2^64",
+                   refused.got() + refused.where("rank"));
     case fault_kind::relative_speed:
-      fail_relative_speed(of.function, "cost.speeds", of.found().got, of.found().where,
-                          of.report.result.value);
+      fail_relative_speed(refused.function, "cost.speeds", refused.found().got,
+                          refused.found().where, refused.report.result.value);
     default:
-      throw_placement_fault(of);
-      throw_map_fault(of);
+      throw_placement_fault(refused);
+      throw_map_fault(refused);
   }
 }
 

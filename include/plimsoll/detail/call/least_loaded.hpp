@@ -40,18 +40,18 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-inline void throw_least_loaded_fault(refused_value const& of) {
-  switch (of.found().kind) {
+inline void throw_least_loaded_fault(refused_value const& refused) {
+  switch (refused.found().kind) {
     case fault_kind::tokens:
-      of.fail("loads", "at most 2^31 - 1 tokens", text(of.found().got));
+      refused.fail("loads", "at most 2^31 - 1 tokens", text(refused.found().got));
     case fault_kind::cost:
-      of.fail("price.cost", "numbers from 0 to below 2^960",
-              text(of.found().got, " for rank ", of.found().where));
+      refused.fail("price.cost", "numbers from 0 to below 2^960",
+                   text(refused.found().got, " for rank ", refused.found().where));
     case fault_kind::counts:
-      of.fail("counts", text("the planned load, ", of.found().also, " tokens"),
-              text(of.found().got, of.where("expert")));
+      refused.fail("counts", text("the planned load, ", refused.found().also, " tokens"),
+                   text(refused.found().got, refused.where("expert")));
     default:
-      throw_load_fault(of);
+      throw_load_fault(refused);
   }
 }
 
@@ -161,18 +161,18 @@ inline spill_homes_body homes_body(std::string_view function, homes_arguments co
 
 /// Throws what `spill_homes_body` refused. `ranks` is the name of the rank set, `homes` that of the
 /// argument with the homes.
-inline void throw_homes_fault(refused_value const& of, std::string const& ranks,
+inline void throw_homes_fault(refused_value const& refused, std::string const& ranks,
                               std::string const& homes) {
-  fault const& found = of.found();
-  throw_rank_fault(of, ranks);
+  fault const& found = refused.found();
+  throw_rank_fault(refused, ranks);
   switch (found.kind) {
     case fault_kind::home_rank:
-      of.fail(homes, text("ranks from 0 to ", found.also),
-              text(found.got, " for expert ", found.where));
+      refused.fail(homes, text("ranks from 0 to ", found.also),
+                   text(found.got, " for expert ", found.where));
     case fault_kind::missing_expert:
-      of.fail(homes, "a live rank for every expert", text("none for expert ", found.where));
+      refused.fail(homes, "a live rank for every expert", text("none for expert ", found.where));
     default:
-      throw_map_fault(of);
+      throw_map_fault(refused);
   }
 }
 

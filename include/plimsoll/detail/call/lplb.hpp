@@ -51,10 +51,10 @@ struct lplb_pipeline {
   buffer<std::byte, Context> dispatch_memory;  ///< arrays that the launches of a dispatch share
 
   /// Does not wait for the context's work. `max_token_copies` is that of the largest dispatch.
-  lplb_pipeline(Context const& on, placement_ref const& of, minmax_lp_options const& options,
+  lplb_pipeline(Context const& on, placement_ref const& placement, minmax_lp_options const& options,
                 index_t max_token_copies)
       : context(on), lp(on_behalf_of("lplb", "minmax_lp", {{"options.", "options.lp."}}, [&] {
-          return minmax_lp_pipeline<Context>(on, of, options, "minmax_lp", true);
+          return minmax_lp_pipeline<Context>(on, placement, options, "minmax_lp", true);
         })) {
     expect_between("lplb", "options.max_token_copies", 0, 0x7fffffff, max_token_copies, "ids");
     lp.allocate_results();

@@ -152,41 +152,45 @@ inline migration_pair expect_transfers(std::string_view function, placement_ref 
   return pair;
 }
 
-inline void throw_migration_fault(refused_value const& of) {
-  std::string const placement = of.found().side == fault_side::from ? "from." : "to.";
-  switch (of.found().kind) {
+inline void throw_migration_fault(refused_value const& refused) {
+  std::string const placement = refused.found().side == fault_side::from ? "from." : "to.";
+  switch (refused.found().kind) {
     case fault_kind::rank_offsets:
-      of.fail(placement + "rank_offsets", "offsets that rise from 0 to at most the number of slots",
-              of.got() + of.where("rank"));
+      refused.fail(placement + "rank_offsets",
+                   "offsets that rise from 0 to at most the number of slots",
+                   refused.got() + refused.where("rank"));
     case fault_kind::other_offsets:
-      of.fail("to.rank_offsets", text("the slots of from, which end at ", of.found().also),
-              of.got() + of.where("rank"));
+      refused.fail("to.rank_offsets",
+                   text("the slots of from, which end at ", refused.found().also),
+                   refused.got() + refused.where("rank"));
     case fault_kind::expert_id:
-      of.fail(placement + "physical_to_logical", "-1 or an expert of the layer",
-              of.got() + of.where("slot"));
+      refused.fail(placement + "physical_to_logical", "-1 or an expert of the layer",
+                   refused.got() + refused.where("slot"));
     case fault_kind::unusable_slot:
-      of.fail(placement + "physical_to_logical", "-1 in slots of dead ranks and of no rank",
-              of.got() + of.where("slot"));
+      refused.fail(placement + "physical_to_logical", "-1 in slots of dead ranks and of no rank",
+                   refused.got() + refused.where("slot"));
     case fault_kind::missing_expert:
-      of.fail(placement + "physical_to_logical", "every expert in at least 1 slot of a live rank",
-              text("none", of.in_layer(), of.where("expert")));
+      refused.fail(placement + "physical_to_logical",
+                   "every expert in at least 1 slot of a live rank",
+                   text("none", refused.in_layer(), refused.where("expert")));
     case fault_kind::copies:
-      of.fail(placement + "physical_to_logical", "every expert in 1 to 32767 slots of live ranks",
-              of.got() + of.where("expert"));
+      refused.fail(placement + "physical_to_logical",
+                   "every expert in 1 to 32767 slots of live ranks",
+                   refused.got() + refused.where("expert"));
     case fault_kind::off_node:
-      of.fail(placement + "physical_to_logical",
-              text("replicas on the node that lists their expert, node ", of.found().got),
-              text("another node", of.in_layer(), of.where("expert")));
+      refused.fail(placement + "physical_to_logical",
+                   text("replicas on the node that lists their expert, node ", refused.found().got),
+                   text("another node", refused.in_layer(), refused.where("expert")));
     case fault_kind::shared_rank:
-      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a rank",
-              of.got() + of.also("rank") + of.where("expert"));
+      refused.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a rank",
+                   refused.got() + refused.also("rank") + refused.where("expert"));
     case fault_kind::shared_node:
-      of.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a node",
-              of.got() + of.also("node") + of.where("expert"));
+      refused.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a node",
+                   refused.got() + refused.also("node") + refused.where("expert"));
     default:
       break;
   }
-  throw_topology_fault(of);
+  throw_topology_fault(refused);
 }
 
 }}}  // namespace plimsoll::detail

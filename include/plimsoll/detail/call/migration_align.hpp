@@ -54,8 +54,8 @@ inline relabelings relabelings_in(migration_pair const& pair, index_t groups, bo
 inline std::vector<slot_changes> changes_of(std::vector<certificate> const& counted) {
   std::vector<slot_changes> result;
   result.reserve(counted.size());
-  for (certificate const& one : counted) {
-    result.push_back({static_cast<index_t>(one.value), one.work});
+  for (certificate const& report : counted) {
+    result.push_back({static_cast<index_t>(report.value), report.work});
   }
   return result;
 }
@@ -80,14 +80,14 @@ struct alignment {
   buffer<assignment_outcome, Context> results;  ///< `[groups]`
   relabelings exchange{};
 
-  alignment(Context const& on, migration_pair const& of, relabeling relabel)
+  alignment(Context const& on, migration_pair const& placements, relabeling relabel)
       : context(on),
-        pair(of),
+        pair(placements),
         groups(relabel == relabeling::none         ? 0
-               : relabel == relabeling::all_layers ? minimum{}(of.layers(), index_t{1})
-                                                   : of.layers()),
-        numbers(on, groups * relabeling_numbers(of.where)),
-        labels(on, groups * relabeling_labels(of.where)),
+               : relabel == relabeling::all_layers ? minimum{}(placements.layers(), index_t{1})
+                                                   : placements.layers()),
+        numbers(on, groups * relabeling_numbers(placements.where)),
+        labels(on, groups * relabeling_labels(placements.where)),
         results(on, groups) {
     if (groups > 0) {
       exchange = relabelings_in(pair, groups, relabel == relabeling::within_nodes, numbers.data(),

@@ -89,8 +89,8 @@ struct plan_option {
 /// without moves it is the only one.
 inline host_list<plan_option> undominated(host_list<plan_option> plans, std::int64_t most_moves,
                                           balance_units price) {
-  for (plan_option& one : plans) {
-    one.net = one.gain - price * one.changes.moves;
+  for (plan_option& option : plans) {
+    option.net = option.gain - price * option.changes.moves;
   }
   // Plans of one layer are few, and std::stable_sort allocates.
   for (std::size_t i = 2; i < plans.size(); ++i) {
@@ -101,12 +101,12 @@ inline host_list<plan_option> undominated(host_list<plan_option> plans, std::int
   host_list<plan_option> kept(plans.get_allocator());
   kept.reserve(plans.size());  // whatever they gain, so that all loads take the same memory
   kept.push_back(plans.front());
-  for (plan_option const& one : plans) {
-    if (most_moves > 0 && one.changes.moves <= most_moves && one.net > kept.back().net) {
-      if (one.changes.moves == kept.back().changes.moves) {
+  for (plan_option const& option : plans) {
+    if (most_moves > 0 && option.changes.moves <= most_moves && option.net > kept.back().net) {
+      if (option.changes.moves == kept.back().changes.moves) {
         kept.pop_back();
       }
-      kept.push_back(one);
+      kept.push_back(option);
     }
   }
   return kept;
@@ -171,11 +171,11 @@ class unseen_gains {
       : of_(plan_kinds, of_kind{host_list<layer_gain>(layers, lists), samples_in(lists)}, lists) {}
 
   void add(plan_kind kind, std::size_t layer, std::size_t half, balance_units gain) {
-    of_kind& of = of_[kind];
-    of.layers[layer].sum += gain;
-    ++of.layers[layer].count;
-    of.samples[half].push_back(static_cast<double>(gain));
-    of.samples[2].push_back(static_cast<double>(gain));
+    of_kind& gains = of_[kind];
+    gains.layers[layer].sum += gain;
+    ++gains.layers[layer].count;
+    gains.samples[half].push_back(static_cast<double>(gain));
+    gains.samples[2].push_back(static_cast<double>(gain));
   }
   /// Returns whether the kind gains more than one standard error of its mean; with `in_both`, in
   /// either half.
@@ -184,10 +184,11 @@ class unseen_gains {
       mean_difference const found(samples, {});
       return found.mean > found.standard_error;
     };
-    auto const& of = of_[kind].samples;
-    return in_both ? exceeds_error(of[0]) && exceeds_error(of[1]) : exceeds_error(of[2]);
+    auto const& samples = of_[kind].samples;
+    return in_both ? exceeds_error(samples[0]) && exceeds_error(samples[1])
+                   : exceeds_error(samples[2]);
   }
-  [[nodiscard]] balance_units of(plan_kind kind, std::size_t layer) const {
+  [[nodiscard]] balance_units gain_of(plan_kind kind, std::size_t layer) const {
     layer_gain const& own = of_[kind].layers[layer];
     if (own.count == 0) {
       return 0;
@@ -226,7 +227,7 @@ struct history_loads {
   [[nodiscard]] bool has_load(index_t step, index_t layer) const {
     return loaded[static_cast<std::size_t>(step * loads.extent(1) + layer)] != 0;
   }
-  [[nodiscard]] tensor_ref<double const> of(history_part const& part) const {
+  [[nodiscard]] tensor_ref<double const> loads_in(history_part const& part) const {
     return part_of(loads, part.first, part.count);
   }
   /// Returns the first step of the second half of the steps with load; 0 if there are fewer than
@@ -258,7 +259,8 @@ history_loads<Context> read_history(std::string_view name, Context const& contex
   result.loads = out;
   buffer<std::uint8_t, Context> const loaded(context, steps * layers);
   planning_reports(
-      name, context, lists, layers, 1, [](refused_value const& of) { throw_load_fault(of); },
+      name, context, lists, layers, 1,
+      [](refused_value const& refused) { throw_load_fault(refused); },
       [&](problem_report* reports) {
         launch(context, layers, history_check_body<Loads>{loads, loaded.data(), reports});
       });
@@ -324,8 +326,8 @@ class migration_planner {
       } else {
         made.make(whole(), true);
         set_gains(made.list, made, whole());
-        for (plan_option const& one : made.list) {
-          options[static_cast<std::size_t>(one.plan.layer)].push_back(one);
+        for (plan_option const& option : made.list) {
+          options[static_cast<std::size_t>(option.plan.layer)].push_back(option);
         }
       }
     }
@@ -346,33 +348,33 @@ class migration_planner {
 
   /// The plans made from a part of the history.
   struct candidates {
-    migration_planner const& of;
+    migration_planner const& planner;
     index_t complete_rows = 0;
-    buffer<std::int32_t, Context> complete{of.context_, 0};  ///< `[complete_rows, slots]`
-    buffer<path_change, Context> changes{of.context_, 0};    ///< `[layers, 2 * slots]`
-    host_list<plan_option> list{of.lists_};
+    buffer<std::int32_t, Context> complete{planner.context_, 0};  ///< `[complete_rows, slots]`
+    buffer<path_change, Context> changes{planner.context_, 0};    ///< `[layers, 2 * slots]`
+    host_list<plan_option> list{planner.lists_};
 
     [[nodiscard]] matrix_ref<std::int32_t> rows(index_t first, index_t count) const {
-      return {complete.data() + first * of.slots(), count, of.slots()};
+      return {complete.data() + first * planner.slots(), count, planner.slots()};
     }
 
     /// Makes all plans; the target only if `is_final`.
     void make(history_part const& part, bool is_final) {
-      index_t const flows = of.bonuses_.count;
-      bool const has_target = is_final && of.has_target_;
-      complete_rows = (flows + (has_target ? 1 : 0)) * of.layers();
-      complete = {of.context_, complete_rows * of.slots()};
-      if (of.follows_paths_) {
-        of.follow_paths(part, *this);
+      index_t const flows = planner.bonuses_.count;
+      bool const has_target = is_final && planner.has_target_;
+      complete_rows = (flows + (has_target ? 1 : 0)) * planner.layers();
+      complete = {planner.context_, complete_rows * planner.slots()};
+      if (planner.follows_paths_) {
+        planner.follow_paths(part, *this);
       }
       if (flows > 0) {
-        of.plan_flows(part, *this);
+        planner.plan_flows(part, *this);
       }
       if (has_target) {
-        copy_rows<Context, std::int32_t>(of.context_, of.rows(of.target_.data()),
-                                         rows(flows * of.layers(), of.layers()));
+        copy_rows<Context, std::int32_t>(planner.context_, planner.rows(planner.target_.data()),
+                                         rows(flows * planner.layers(), planner.layers()));
       }
-      of.align_plans(*this);
+      planner.align_plans(*this);
     }
   };
 
@@ -409,16 +411,16 @@ class migration_planner {
   [[nodiscard]] layer_options plans_in_use() const {
     layer_options result(static_cast<std::size_t>(layers()), host_list<plan_option>(lists_),
                          lists_);
-    for (compared_plan const& one : unchanged()) {
-      result[static_cast<std::size_t>(one.layer)].push_back({one});
+    for (compared_plan const& plan : unchanged()) {
+      result[static_cast<std::size_t>(plan.layer)].push_back({plan});
     }
     return result;
   }
   [[nodiscard]] plan_list plans_of(host_list<plan_option> const& list) const {
     plan_list result(lists_);
     result.reserve(list.size());
-    for (plan_option const& one : list) {
-      result.push_back(one.plan);
+    for (plan_option const& option : list) {
+      result.push_back(option.plan);
     }
     return result;
   }
@@ -432,7 +434,7 @@ class migration_planner {
     std::int64_t const most = has_all ? budget_.of_layer : *std::rbegin(path_moves);
     buffer<double, Context> const sums(context_, layers() * pair_.experts());
     matrix_ref<double> const sum(sums.data(), layers(), pair_.experts());
-    enqueue_sum_steps(context_, history_.of(part), sum);
+    enqueue_sum_steps(context_, history_.loads_in(part), sum);
     made.changes = {context_, 2 * cells()};
     buffer<path_point, Context> const found(context_, layers() * (slots() + 1));
     buffer<std::int32_t, Context> const count(context_, layers());
@@ -456,15 +458,15 @@ class migration_planner {
     for (std::int32_t layer = 0; layer < layers(); ++layer) {
       auto const first = points.begin() + layer * (slots() + 1);
       auto const end = first + counts[static_cast<std::size_t>(layer)];
-      auto const add = [&](path_point const& at, plan_kind kind) {
-        made.list.push_back({{layer, -1, at.changes}, kind, {at.moves, 0}});
+      auto const add = [&](path_point const& point, plan_kind kind) {
+        made.list.push_back({{layer, -1, point.changes}, kind, {point.moves, 0}});
       };
       if (has_all) {
-        std::for_each(first + 1, end, [&](path_point const& at) { add(at, no_kind); });
+        std::for_each(first + 1, end, [&](path_point const& point) { add(point, no_kind); });
       }
       for (std::size_t i = 0; i < std::size(path_moves) && !has_all; ++i) {
-        auto const next =
-            std::find_if(first, end, [&](auto const& at) { return at.moves > path_moves[i]; });
+        auto const next = std::find_if(
+            first, end, [&](auto const& point) { return point.moves > path_moves[i]; });
         add(*(next - 1), bonus_kinds + i);
       }
     }
@@ -476,7 +478,7 @@ class migration_planner {
     buffer<std::int32_t, Context> const copies(context_, plans * pair_.experts());
     planning_reports(name_, context_, lists_, layers(), bonuses_.count, throw_flow_fault,
                      [&](auto* reports) {
-                       enqueue_flow_placements(context_, history_.of(part),
+                       enqueue_flow_placements(context_, history_.loads_in(part),
                                                {.on = where_.on,
                                                 .rank_offsets = where_.rank_offsets,
                                                 .split = options_.split,
@@ -567,7 +569,7 @@ class migration_planner {
     matrix_ref<std::int32_t> const copies(counts.data(), n, pair_.experts());
     write_maps(plans, made, rows(base_.data()), map, copies);
     buffer<compared_plan, Context> const list(context_, plans);
-    loads_of_plans const loads{history_.of(part), list.data()};
+    loads_of_plans const loads{history_.loads_in(part), list.data()};
     bool const is_optimal = options_.split == split_rule::optimal;
     buffer<certificate, Context> const peaks(context_, is_optimal ? part.count * n : 0);
     if (is_optimal) {
@@ -582,8 +584,8 @@ class migration_planner {
              lp.body_of_steps(generate(loads, part.count, n, pair_.experts()), peaks.data()));
     }
     double speeds = 0;
-    for (double const one : speeds_) {
-      speeds = add(speeds, one);
+    for (double const speed : speeds_) {
+      speeds = add(speeds, speed);
     }
     buffer<rank_balance, Context> const balance(context_, part.count * n);
     launch(context_, part.count * n,
@@ -607,8 +609,8 @@ class migration_planner {
     rows_to_host(context_, where_.rank_offsets, of_layers.data());
     host_list<std::int32_t> result(lists_);
     result.reserve(list.size() * static_cast<std::size_t>(width));
-    for (compared_plan const& one : list) {
-      auto const first = of_layers.begin() + one.layer * width;
+    for (compared_plan const& plan : list) {
+      auto const first = of_layers.begin() + plan.layer * width;
       result.insert(result.end(), first, first + width);
     }
     return {context_, result};
@@ -624,9 +626,11 @@ class migration_planner {
       std::int64_t count = 0;
       for (index_t step = 0; step < part.count; ++step) {
         if (history_.has_load(part.first + step, plans[i].layer)) {
-          rank_balance const& one = balance[static_cast<std::size_t>(step) * plans.size() + i];
-          sum += one.mean < one.peak
-                     ? static_cast<balance_units>(divide(divide(one.mean, one.peak), balance_unit))
+          rank_balance const& step_balance =
+              balance[static_cast<std::size_t>(step) * plans.size() + i];
+          sum += step_balance.mean < step_balance.peak
+                     ? static_cast<balance_units>(
+                           divide(divide(step_balance.mean, step_balance.peak), balance_unit))
                      : balance_units{1} << 40;
           ++count;
         }
@@ -673,10 +677,10 @@ class migration_planner {
       candidates seen{*this};
       seen.make(half == 0 ? first : second, false);
       set_gains(seen.list, seen, half == 0 ? second : first);
-      for (plan_option const& one : seen.list) {
-        auto const layer = static_cast<std::size_t>(one.plan.layer);
+      for (plan_option const& option : seen.list) {
+        auto const layer = static_cast<std::size_t>(option.plan.layer);
         if (loaded[0][layer] && loaded[1][layer]) {
-          gains.add(one.kind, layer, half, one.gain);
+          gains.add(option.kind, layer, half, option.gain);
         }
       }
     }
@@ -687,20 +691,20 @@ class migration_planner {
     made.make(whole(), true);
     set_gains(made.list, made, whole());
     host_list<balance_units> lost(static_cast<std::size_t>(layers()), lists_);
-    for (plan_option const& one : made.list) {
-      if (one.kind == freest) {
-        auto const layer = static_cast<std::size_t>(one.plan.layer);
-        lost[layer] = std::max<balance_units>(one.gain - gains.of(freest, layer), 0);
+    for (plan_option const& option : made.list) {
+      if (option.kind == freest) {
+        auto const layer = static_cast<std::size_t>(option.plan.layer);
+        lost[layer] = std::max<balance_units>(option.gain - gains.gain_of(freest, layer), 0);
       }
     }
-    for (plan_option& one : made.list) {
-      auto const layer = static_cast<std::size_t>(one.plan.layer);
-      if (one.kind == no_kind) {
-        one.gain -= lost[layer];
-        options[layer].push_back(one);
-      } else if (is_rehearsal_ || gains.is_proven(one.kind)) {
-        one.gain = std::min(one.gain, gains.of(one.kind, layer));
-        options[layer].push_back(one);
+    for (plan_option& option : made.list) {
+      auto const layer = static_cast<std::size_t>(option.plan.layer);
+      if (option.kind == no_kind) {
+        option.gain -= lost[layer];
+        options[layer].push_back(option);
+      } else if (is_rehearsal_ || gains.is_proven(option.kind)) {
+        option.gain = std::min(option.gain, gains.gain_of(option.kind, layer));
+        options[layer].push_back(option);
       }
     }
   }
@@ -719,17 +723,18 @@ class migration_planner {
     result.reserve(chosen.size());
     for (std::size_t layer = 0; layer < chosen.size(); ++layer) {
       std::size_t const before = chosen.size() + layer;
-      plan_option const& one = chosen[layer];
-      migration_report& of = result.emplace_back();
-      of.balancedness = multiply(static_cast<double>(balancedness[layer]), balance_unit);
-      of.balancedness_before = multiply(static_cast<double>(balancedness[before]), balance_unit);
-      of.expected_gain = multiply(static_cast<double>(one.gain), balance_unit);
-      of.changes = one.changes;
-      of.imbalance_before =
+      plan_option const& option = chosen[layer];
+      migration_report& layer_report = result.emplace_back();
+      layer_report.balancedness = multiply(static_cast<double>(balancedness[layer]), balance_unit);
+      layer_report.balancedness_before =
+          multiply(static_cast<double>(balancedness[before]), balance_unit);
+      layer_report.expected_gain = multiply(static_cast<double>(option.gain), balance_unit);
+      layer_report.changes = option.changes;
+      layer_report.imbalance_before =
           mean_imbalance(balance, 2 * chosen.size(), before, static_cast<index_t>(layer), {}).value;
-      of.imbalance =
+      layer_report.imbalance =
           mean_imbalance(balance, 2 * chosen.size(), layer, static_cast<index_t>(layer), bounds);
-      of.imbalance.work = compared[layer];
+      layer_report.imbalance.work = compared[layer];
     }
     return result;
   }
@@ -746,12 +751,13 @@ class migration_planner {
       if (!history_.has_load(step, layer)) {
         continue;
       }
-      rank_balance const& one = balance[static_cast<std::size_t>(step) * plans + plan];
-      value = sum_towards(true, value, divide(one.peak, one.mean));
+      rank_balance const& step_balance = balance[static_cast<std::size_t>(step) * plans + plan];
+      value = sum_towards(true, value, divide(step_balance.peak, step_balance.mean));
       count += 1;
       if (!bounds.empty()) {
         double const bound = bounds[static_cast<std::size_t>(step * layers() + layer)];
-        least = sum_towards(false, least, divide(std::min(bound, one.peak), one.mean));
+        least = sum_towards(false, least,
+                            divide(std::min(bound, step_balance.peak), step_balance.mean));
       }
     }
     if (count == 0) {
@@ -847,9 +853,9 @@ class kept_layer_planner {
     std::vector<std::int64_t> counts(static_cast<std::size_t>(experts_));
     auto const loads = generate(equal_loads{}, steps, 1, experts_);
     on_behalf_of(name, name, {{"from.", "layer."}, {"to.", "layer."}}, [&] {
-      for (placement_ref const& one : {layer, with_offsets}) {
-        run(name, loads, one, one, vector_ref<std::int64_t>(map), vector_ref<std::int64_t>(counts),
-            {.has_target = true, .is_rehearsal = true});
+      for (placement_ref const& placement : {layer, with_offsets}) {
+        run(name, loads, placement, placement, vector_ref<std::int64_t>(map),
+            vector_ref<std::int64_t>(counts), {.has_target = true, .is_rehearsal = true});
       }
     });
     memory_.make_room();

@@ -99,8 +99,8 @@ inline transfer_plan list_transfers(std::vector<transfer> const& of_slots,
   plan.received_bytes.assign(ranks, 0);
   plan.layers = std::move(layers);
   index_t total = 0;
-  for (layer_transfers const& one : plan.layers) {
-    total += one.changes.moves + one.changes.local_copies;
+  for (layer_transfers const& layer : plan.layers) {
+    total += layer.changes.moves + layer.changes.local_copies;
   }
   plan.list.resize(static_cast<std::size_t>(total));
   round_clock clock(pair.ranks(), options);

@@ -85,10 +85,10 @@ inline rank_set expect_placement_update(std::string_view name, split_graph const
 
 /// Throws what `split_graph_body` refused in a layer. `ranks` is the name of the rank set, and
 /// `where` the words that follow the number of a rank.
-inline void throw_split_graph_fault(refused_value const& of, std::string const& ranks,
+inline void throw_split_graph_fault(refused_value const& refused, std::string const& ranks,
                                     std::string const& where) {
-  throw_rank_fault(of, ranks, where);
-  throw_map_fault(of);
+  throw_rank_fault(refused, ranks, where);
+  throw_map_fault(refused);
 }
 
 /// Throws for the first layer whose placement the last `update` refused.
@@ -108,22 +108,22 @@ inline void expect_all_updated(std::string_view function,
 inline void expect_solved(std::string_view function, std::string_view loads, fault const& found,
                           index_t layer) {
   constexpr char const* range = "values from 0 to below 2^47, in total below 2^47 per layer";
-  refused_value const of{function, {certificate{}, found}, layer};
-  auto const got = [&of](auto const&... whose) {
-    return text(of.found().got, whose..., of.in_layer());
+  refused_value const refused{function, {certificate{}, found}, layer};
+  auto const got = [&refused](auto const&... whose) {
+    return text(refused.found().got, whose..., refused.in_layer());
   };
   switch (found.kind) {
     case fault_kind::load:
-      of.fail(loads, range, got(" for expert ", found.where));
+      refused.fail(loads, range, got(" for expert ", found.where));
     case fault_kind::total_load:
-      of.fail(loads, range, got(" in total"));
+      refused.fail(loads, range, got(" in total"));
     case fault_kind::missing_expert:
-      of.fail(loads, "load only on experts with a slot on a live rank",
-              got(" for expert ", found.where));
+      refused.fail(loads, "load only on experts with a slot on a live rank",
+                   got(" for expert ", found.where));
     case fault_kind::base_load:
-      of.fail("inputs.base_load", range, got(" for rank ", found.where));
+      refused.fail("inputs.base_load", range, got(" for rank ", found.where));
     case fault_kind::dead_load:
-      of.fail("inputs.base_load", "no load on dead ranks", got(" for rank ", found.where));
+      refused.fail("inputs.base_load", "no load on dead ranks", got(" for rank ", found.where));
     default:
       break;
   }

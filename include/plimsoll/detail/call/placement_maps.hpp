@@ -81,88 +81,96 @@ inline void expect_comparable(std::string_view function, placement_ref const& pl
                 "experts");
 }
 
-inline void throw_resize_fault(refused_value const& of) {
-  switch (of.found().kind) {
+inline void throw_resize_fault(refused_value const& refused) {
+  switch (refused.found().kind) {
     case fault_kind::rank_offsets:
-      of.fail(of.found().side == fault_side::from ? "from.rank_offsets" : "rank_offsets",
-              "offsets that rise from 0 to at most the number of slots",
-              of.got() + of.where("rank"));
+      refused.fail(refused.found().side == fault_side::from ? "from.rank_offsets" : "rank_offsets",
+                   "offsets that rise from 0 to at most the number of slots",
+                   refused.got() + refused.where("rank"));
     case fault_kind::expert_id:
-      of.fail("from.physical_to_logical", "-1 or an expert of the layer",
-              of.got() + of.where("slot"));
+      refused.fail("from.physical_to_logical", "-1 or an expert of the layer",
+                   refused.got() + refused.where("slot"));
     case fault_kind::stray_slot:
-      of.fail("from.physical_to_logical", "-1 in slots that belong to no rank",
-              of.got() + of.where("slot"));
+      refused.fail("from.physical_to_logical", "-1 in slots that belong to no rank",
+                   refused.got() + refused.where("slot"));
     case fault_kind::source_rank:
-      of.fail("source_ranks", text("-1 or a rank below the ", of.found().also, " of from"),
-              text(of.found().got, " for rank ", of.found().where));
+      refused.fail("source_ranks",
+                   text("-1 or a rank below the ", refused.found().also, " of from"),
+                   text(refused.found().got, " for rank ", refused.found().where));
     case fault_kind::source_twice:
-      of.fail("source_ranks", "every rank of from at most once",
-              text("rank ", of.found().where, " ", of.found().got, " times"));
+      refused.fail("source_ranks", "every rank of from at most once",
+                   text("rank ", refused.found().where, " ", refused.found().got, " times"));
     case fault_kind::rank_room:
-      of.fail("rank_offsets",
-              text("a slot of rank ", of.found().also, " for every expert that it holds"),
-              text("none for expert ", of.got(), of.where("slot")));
+      refused.fail("rank_offsets",
+                   text("a slot of rank ", refused.found().also, " for every expert that it holds"),
+                   text("none for expert ", refused.got(), refused.where("slot")));
     default:
       break;
   }
 }
 
 /// `lists` is the name of the argument with the replicas of every expert.
-inline void throw_map_fault(refused_value const& of, std::string_view lists = {}) {
-  throw_topology_fault(of);
-  switch (of.found().kind) {
+inline void throw_map_fault(refused_value const& refused, std::string_view lists = {}) {
+  throw_topology_fault(refused);
+  switch (refused.found().kind) {
     case fault_kind::expert_id:
-      of.fail("physical_to_logical", "-1 or an expert of the layer",
-              of.got() + of.also("rank") + of.where("slot"));
+      refused.fail("physical_to_logical", "-1 or an expert of the layer",
+                   refused.got() + refused.also("rank") + refused.where("slot"));
     case fault_kind::stray_slot:
-      of.fail("physical_to_logical", "-1 in slots that belong to no rank",
-              of.got() + of.where("slot"));
+      refused.fail("physical_to_logical", "-1 in slots that belong to no rank",
+                   refused.got() + refused.where("slot"));
     case fault_kind::missing_expert:
-      of.fail("physical_to_logical", "at least 1 slot of every expert",
-              of.got() + of.where("expert"));
+      refused.fail("physical_to_logical", "at least 1 slot of every expert",
+                   refused.got() + refused.where("expert"));
     case fault_kind::miscounted:
-      of.fail("replica_count", text(of.found().also, " copies, as in physical_to_logical"),
-              of.got() + of.where("expert"));
+      refused.fail("replica_count",
+                   text(refused.found().also, " copies, as in physical_to_logical"),
+                   refused.got() + refused.where("expert"));
     case fault_kind::shared_rank:
-      of.fail("physical_to_logical", "at most 1 replica of an expert on a rank",
-              of.got() + of.also("rank") + of.where("expert"));
+      refused.fail("physical_to_logical", "at most 1 replica of an expert on a rank",
+                   refused.got() + refused.also("rank") + refused.where("expert"));
     case fault_kind::shared_node:
-      of.fail("physical_to_logical", "at most 1 replica of an expert on a node",
-              of.got() + of.also("node") + of.where("expert"));
+      refused.fail("physical_to_logical", "at most 1 replica of an expert on a node",
+                   refused.got() + refused.also("node") + refused.where("expert"));
     case fault_kind::dead_rank:
-      of.fail("physical_to_logical", "-1 in the slots of a rank that is not active",
-              of.got() + of.also("rank") + of.where("slot"));
+      refused.fail("physical_to_logical", "-1 in the slots of a rank that is not active",
+                   refused.got() + refused.also("rank") + refused.where("slot"));
     case fault_kind::replica_offsets:
-      of.fail("replica_offsets", "offsets that rise from 0 to at most the number of slots",
-              of.got() + of.where("offset"));
+      refused.fail("replica_offsets", "offsets that rise from 0 to at most the number of slots",
+                   refused.got() + refused.where("offset"));
     case fault_kind::replica_gap:
-      of.fail(lists, "-1 only behind all slots of an expert",
-              text("slot ", of.found().got, " behind a -1", of.in_layer(), of.where("expert")));
+      refused.fail(lists, "-1 only behind all slots of an expert",
+                   text("slot ", refused.found().got, " behind a -1", refused.in_layer(),
+                        refused.where("expert")));
     case fault_kind::replica_slot:
-      of.fail(lists, "slots from 0 to below the number of slots", of.got() + of.where("expert"));
+      refused.fail(lists, "slots from 0 to below the number of slots",
+                   refused.got() + refused.where("expert"));
     case fault_kind::replica_twice:
-      of.fail(lists, "every slot once",
-              text("slot ", of.found().got, " again", of.in_layer(), of.where("expert")));
+      refused.fail(lists, "every slot once",
+                   text("slot ", refused.found().got, " again", refused.in_layer(),
+                        refused.where("expert")));
     case fault_kind::replica_elsewhere:
-      of.fail(lists, "slots that hold the expert",
-              text("slot ", of.found().also, ", which holds ", of.got(), of.where("expert")));
+      refused.fail(lists, "slots that hold the expert",
+                   text("slot ", refused.found().also, ", which holds ", refused.got(),
+                        refused.where("expert")));
     case fault_kind::replica_unlisted:
-      of.fail(lists, "every slot that holds the expert",
-              text("no slot ", of.got(), of.where("expert")));
+      refused.fail(lists, "every slot that holds the expert",
+                   text("no slot ", refused.got(), refused.where("expert")));
     case fault_kind::replica_width:
-      of.fail("logical_to_physical", text("at least ", of.found().also, " columns"),
-              of.got() + of.where("expert"));
+      refused.fail("logical_to_physical", text("at least ", refused.found().also, " columns"),
+                   refused.got() + refused.where("expert"));
     case fault_kind::rank_gap:
-      of.fail("rank_experts", "-1 only behind all experts of a rank",
-              text("expert ", of.found().got, " behind a -1", of.in_layer(), of.where("rank")));
+      refused.fail("rank_experts", "-1 only behind all experts of a rank",
+                   text("expert ", refused.found().got, " behind a -1", refused.in_layer(),
+                        refused.where("rank")));
     case fault_kind::rank_entry:
-      of.fail("rank_experts", "-1 or an expert", of.got() + of.where("rank"));
+      refused.fail("rank_experts", "-1 or an expert", refused.got() + refused.where("rank"));
     case fault_kind::rank_width:
-      of.fail("rank_experts", text("at least ", of.found().also, " columns"),
-              of.got() + of.where("rank"));
+      refused.fail("rank_experts", text("at least ", refused.found().also, " columns"),
+                   refused.got() + refused.where("rank"));
     case fault_kind::rank_total:
-      of.fail("physical_to_logical", text("at least ", of.found().also, " slots"), of.got());
+      refused.fail("physical_to_logical", text("at least ", refused.found().also, " slots"),
+                   refused.got());
     default:
       break;
   }
@@ -192,16 +200,16 @@ void run_map(std::string_view function, Context const& context, index_t layers, 
              std::string_view lists, Ids const&... ids) {
   run_planning(
       function, context, layers, 1,
-      [lists](refused_value const& of) { throw_map_fault(of, lists); },
+      [lists](refused_value const& refused) { throw_map_fault(refused, lists); },
       [&](problem_report* reports) {
-        [[maybe_unused]] auto const load = [](auto const& of) {
-          if constexpr (is_input<std::remove_cvref_t<decltype(of)>>) {
-            of.load();
+        [[maybe_unused]] auto const load = [](auto const& view) {
+          if constexpr (is_input<std::remove_cvref_t<decltype(view)>>) {
+            view.load();
           }
         };
-        [[maybe_unused]] auto const store = [](auto const& of) {
-          if constexpr (!is_input<std::remove_cvref_t<decltype(of)>>) {
-            of.store();
+        [[maybe_unused]] auto const store = [](auto const& view) {
+          if constexpr (!is_input<std::remove_cvref_t<decltype(view)>>) {
+            view.store();
           }
         };
         (load(ids), ...);

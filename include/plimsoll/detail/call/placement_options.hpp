@@ -99,20 +99,23 @@ inline void expect_groups(std::string_view function, index_t experts, index_t gr
   }
 }
 
-inline void throw_placement_fault(refused_value const& of) {
-  throw_load_fault(of);
-  throw_topology_fault(of);
-  switch (of.found().kind) {
+inline void throw_placement_fault(refused_value const& refused) {
+  throw_load_fault(refused);
+  throw_topology_fault(refused);
+  switch (refused.found().kind) {
     case fault_kind::copies:
-      of.fail("replica_count", "1 to 32767 copies of every expert", of.got() + of.where("expert"));
+      refused.fail("replica_count", "1 to 32767 copies of every expert",
+                   refused.got() + refused.where("expert"));
     case fault_kind::copies_total:
-      of.fail("replica_count", "a total of at most the slots", of.got() + of.where("node"));
+      refused.fail("replica_count", "a total of at most the slots",
+                   refused.got() + refused.where("node"));
     case fault_kind::no_room_apart:
-      of.fail("replica_anti_affinity", "slots for all copies under the required rule",
-              text(of.found().got, " copies", of.in_layer(), of.where("expert")));
+      refused.fail(
+          "replica_anti_affinity", "slots for all copies under the required rule",
+          text(refused.found().got, " copies", refused.in_layer(), refused.where("expert")));
     case fault_kind::group_places:
-      of.fail("groups", text("no more than the nodes' slots hold, ", of.found().got),
-              text("more", of.in_layer()));
+      refused.fail("groups", text("no more than the nodes' slots hold, ", refused.found().got),
+                   text("more", refused.in_layer()));
     default:
       break;
   }

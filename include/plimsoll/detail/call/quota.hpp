@@ -43,16 +43,16 @@ inline slot_ranges ranges_of(checked_call& call, placement_ref const& placement)
 }
 
 /// `loads` is the name of the argument with the loads.
-inline void throw_quota_fault(refused_value const& of, std::string_view loads) {
-  throw_load_fault(of, loads);
-  throw_map_fault(of);
-  switch (of.found().kind) {
+inline void throw_quota_fault(refused_value const& refused, std::string_view loads) {
+  throw_load_fault(refused, loads);
+  throw_map_fault(refused);
+  switch (refused.found().kind) {
     case fault_kind::share:
-      of.fail("split", "values from 0 to the load of the slot's expert, 0 in empty slots",
-              of.got() + of.where("slot"));
+      refused.fail("split", "values from 0 to the load of the slot's expert, 0 in empty slots",
+                   refused.got() + refused.where("slot"));
     case fault_kind::shares:
-      of.fail("split", text("shares that add up to the expert's load, ", of.found().got),
-              text("others", of.in_layer(), of.where("expert")));
+      refused.fail("split", text("shares that add up to the expert's load, ", refused.found().got),
+                   text("others", refused.in_layer(), refused.where("expert")));
     default:
       break;
   }

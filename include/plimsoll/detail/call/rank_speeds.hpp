@@ -29,12 +29,14 @@ struct rank_speeds {
   double fastest = 1;
   bool equal_speeds = true;  ///< all live ranks have the same speed
 
-  /// Returns the speeds in integer units; `at` is where the policy keeps the elements of `speed`.
-  [[nodiscard]] speed_units units(double const* at) const {
-    return {at, equal_speeds ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), equal_speeds};
+  /// Returns the speeds in integer units; `stored` is where the policy keeps the elements of
+  /// `speed`.
+  [[nodiscard]] speed_units units(double const* stored) const {
+    return {stored, equal_speeds ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), equal_speeds};
   }
   [[nodiscard]] index_t live() const {
-    return std::count_if(speed.begin(), speed.end(), [](double one) { return one > 0; });
+    return std::count_if(speed.begin(), speed.end(),
+                         [](double rank_speed) { return rank_speed > 0; });
   }
 };
 

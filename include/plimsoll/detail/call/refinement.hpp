@@ -52,17 +52,17 @@ inline placement_options options_for(std::string_view function, placement_ref co
   return where;
 }
 
-inline void throw_refinement_fault(refused_value const& of) {
-  throw_placement_fault(of);
-  throw_map_fault(of);
-  switch (of.found().kind) {
+inline void throw_refinement_fault(refused_value const& refused) {
+  throw_placement_fault(refused);
+  throw_map_fault(refused);
+  switch (refused.found().kind) {
     case fault_kind::unusable_slot:
-      of.fail("physical_to_logical", "-1 in slots of dead ranks and of no rank",
-              of.got() + of.where("slot"));
+      refused.fail("physical_to_logical", "-1 in slots of dead ranks and of no rank",
+                   refused.got() + refused.where("slot"));
     case fault_kind::off_node:
-      of.fail("physical_to_logical",
-              text("replicas on the node that lists their expert, node ", of.found().got),
-              text("another node", of.in_layer(), of.where("expert")));
+      refused.fail("physical_to_logical",
+                   text("replicas on the node that lists their expert, node ", refused.found().got),
+                   text("another node", refused.in_layer(), refused.where("expert")));
     default:
       break;
   }

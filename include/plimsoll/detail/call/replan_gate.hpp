@@ -53,16 +53,17 @@ struct replan_gains {
   double balancedness = 0;           ///< of the plan in use, added up as `points`
 
   /// Fills in what is known from the steps. `samples` are the block means of every layer.
-  void describe(std::vector<double> const& samples, replan_judgment& of) const {
-    of.gain = mean_difference(points, {}).mean;
-    of.gain_seconds = mean_difference(seconds, {}).mean;
-    of.break_even_steps = of.gain_seconds > 0 ? std::ceil(divide(of.move_seconds, of.gain_seconds))
-                          : of.changes == slot_changes{} ? 0
-                                                         : std::numeric_limits<double>::infinity();
+  void describe(std::vector<double> const& samples, replan_judgment& judgment) const {
+    judgment.gain = mean_difference(points, {}).mean;
+    judgment.gain_seconds = mean_difference(seconds, {}).mean;
+    judgment.break_even_steps =
+        judgment.gain_seconds > 0 ? std::ceil(divide(judgment.move_seconds, judgment.gain_seconds))
+        : judgment.changes == slot_changes{} ? 0
+                                             : std::numeric_limits<double>::infinity();
     if (!seconds.empty()) {
       double const layers =
           divide(static_cast<double>(points.size()), static_cast<double>(seconds.size()));
-      of.standard_error = multiply(layers, mean_difference(samples, {}).standard_error);
+      judgment.standard_error = multiply(layers, mean_difference(samples, {}).standard_error);
     }
   }
 };
@@ -72,19 +73,20 @@ inline std::vector<double> block_means(std::vector<double> const& steps) {
   std::size_t const blocks = std::min<std::size_t>(steps.size(), 16);
   std::vector<double> means;
   for (std::size_t block = 0; block < blocks; ++block) {
-    auto const at = [&](std::size_t i) {
+    auto const block_begin = [&](std::size_t i) {
       return steps.begin() + static_cast<std::ptrdiff_t>(i * steps.size() / blocks);
     };
-    means.push_back(mean_difference(std::vector<double>(at(block), at(block + 1)), {}).mean);
+    means.push_back(
+        mean_difference(std::vector<double>(block_begin(block), block_begin(block + 1)), {}).mean);
   }
   return means;
 }
 
 /// Answers for a move whose gain, costs and changes are known.
 template <class Cost>
-replan_answer answer_of(replan_judgment const& of, replan_gains const& gains,
+replan_answer answer_of(replan_judgment const& judgment, replan_gains const& gains,
                         replan_options<Cost> const& options) {
-  if (of.changes == slot_changes{}) {
+  if (judgment.changes == slot_changes{}) {
     return replan_answer::keep;
   }
   if (static_cast<index_t>(gains.seconds.size()) < options.least_steps) {
@@ -92,16 +94,17 @@ replan_answer answer_of(replan_judgment const& of, replan_gains const& gains,
   }
   auto const steps = static_cast<double>(gains.seconds.size());
   auto const pays = [&](double seconds) {
-    return multiply(static_cast<double>(options.horizon), seconds) > of.move_seconds;
+    return multiply(static_cast<double>(options.horizon), seconds) > judgment.move_seconds;
   };
-  double const doubt = multiply(options.standard_errors, of.standard_error);
+  double const doubt = multiply(options.standard_errors, judgment.standard_error);
   double const balancedness = divide(gains.balancedness, static_cast<double>(gains.points.size()));
-  if (balancedness >= options.enough_balancedness || !pays(add(of.gain_seconds, doubt)) ||
+  if (balancedness >= options.enough_balancedness || !pays(add(judgment.gain_seconds, doubt)) ||
       !pays(divide(gains.possible, steps))) {
     return replan_answer::keep;
   }
-  return of.gain_seconds > doubt && pays(of.gain_seconds) ? replan_answer::move
-                                                          : replan_answer::insufficient_evidence;
+  return judgment.gain_seconds > doubt && pays(judgment.gain_seconds)
+             ? replan_answer::move
+             : replan_answer::insufficient_evidence;
 }
 
 /// A checked gate.
@@ -113,8 +116,8 @@ class replan_judge {
       : name_(name), context_(context), options_(options) {
     options_.on = on;
     rank_speeds const speeds = read_speeds(name, context, on);
-    for (double const one : speeds.speed) {
-      total_speed_ = add(total_speed_, one);
+    for (double const speed : speeds.speed) {
+      total_speed_ = add(total_speed_, speed);
     }
     speed_ = {context, speeds.speed};
   }
@@ -132,11 +135,11 @@ class replan_judge {
     replan_decision result = describe(before, loads.extent(1));
     index_t const half = half_of(before, loads.extent(1));
     double most = 0;
-    for (replan_candidate const& one : candidates) {
+    for (replan_candidate const& candidate : candidates) {
       std::string const argument = text("candidates[", result.candidates.size(), "]");
-      replan_samples const after = unseen_samples(loads, half, in_use, one, argument);
+      replan_samples const after = unseen_samples(loads, half, in_use, candidate, argument);
       candidate_judgment const judged =
-          judge(before, after, transfer_layers(in_use, one.plan, argument));
+          judge(before, after, transfer_layers(in_use, candidate.plan, argument));
       double const net = add(multiply(static_cast<double>(options_.horizon), judged.gain_seconds),
                              -judged.move_seconds);
       if (judged.answer == replan_answer::move && (result.chosen < 0 || net > most)) {
@@ -157,7 +160,7 @@ class replan_judge {
     std::vector<index_t> filled;
     for (index_t step = 0; step < std::ssize(samples) / std::max<index_t>(layers, 1); ++step) {
       auto const first = samples.begin() + step * layers;
-      if (std::any_of(first, first + layers, [](auto const& one) { return one.load > 0; })) {
+      if (std::any_of(first, first + layers, [](auto const& sample) { return sample.load > 0; })) {
         filled.push_back(step);
       }
     }
@@ -221,22 +224,23 @@ class replan_judge {
   /// Samples every step under a plan of the candidate that was not made from it.
   template <class Loads>
   replan_samples unseen_samples(Loads const& loads, index_t half, placement_ref const& in_use,
-                                replan_candidate const& one, std::string const& argument) const {
+                                replan_candidate const& candidate,
+                                std::string const& argument) const {
     index_t const steps = loads.extent(0);
-    bool const has_first = one.of_first_half.physical_to_logical.data != nullptr;
-    bool const has_second = one.of_second_half.physical_to_logical.data != nullptr;
+    bool const has_first = candidate.of_first_half.physical_to_logical.data != nullptr;
+    bool const has_second = candidate.of_second_half.physical_to_logical.data != nullptr;
     if (!has_first && !has_second) {
-      return samples_of(loads, in_use, one.plan, argument + ".plan");
+      return samples_of(loads, in_use, candidate.plan, argument + ".plan");
     }
     if (!has_first || !has_second) {
       fail(name_, argument + (has_first ? ".of_second_half" : ".of_first_half"),
            "a plan, since there is one of the other half", "none");
     }
     expect_between(name_, "loads", 2, 0x7fffffff, steps, "steps, since there are plans of halves");
-    replan_samples result = samples_of(part_of(loads, 0, half), in_use, one.of_second_half,
+    replan_samples result = samples_of(part_of(loads, 0, half), in_use, candidate.of_second_half,
                                        argument + ".of_second_half");
     replan_samples const second = samples_of(part_of(loads, half, steps - half), in_use,
-                                             one.of_first_half, argument + ".of_first_half");
+                                             candidate.of_first_half, argument + ".of_first_half");
     result.insert(result.end(), second.begin(), second.end());
     return result;
   }
@@ -274,8 +278,8 @@ class replan_judge {
     replan_decision result;
     replan_gains const all = gains_of(before, before, layers).first;
     double seconds = 0;
-    for (replan_sample const& one : before) {
-      seconds = add(seconds, one.load > 0 ? one.seconds : 0.0);
+    for (replan_sample const& sample : before) {
+      seconds = add(seconds, sample.load > 0 ? sample.seconds : 0.0);
     }
     result.steps = std::ssize(all.seconds);
     if (result.steps > 0) {
@@ -294,18 +298,18 @@ class replan_judge {
     std::vector<double> samples;
     for (std::size_t layer = 0; layer < moves.size(); ++layer) {
       slot_changes const& changes = moves[layer].changes;
-      replan_judgment of;
-      of.changes = changes;
-      of.move_seconds = add(multiply(moves[layer].seconds, options_.transfer_share),
-                            changes == slot_changes{} ? 0.0 : options_.layer_stall);
+      replan_judgment judgment;
+      judgment.changes = changes;
+      judgment.move_seconds = add(multiply(moves[layer].seconds, options_.transfer_share),
+                                  changes == slot_changes{} ? 0.0 : options_.layer_stall);
       result.changes.moves += changes.moves;
       result.changes.local_copies += changes.local_copies;
-      result.move_seconds = add(result.move_seconds, of.move_seconds);
+      result.move_seconds = add(result.move_seconds, judgment.move_seconds);
       std::vector<double> const means = block_means(of_layers[layer].seconds);
-      of_layers[layer].describe(means, of);
-      of.answer = answer_of(of, of_layers[layer], options_);
+      of_layers[layer].describe(means, judgment);
+      judgment.answer = answer_of(judgment, of_layers[layer], options_);
       samples.insert(samples.end(), means.begin(), means.end());
-      result.layers.push_back(of);
+      result.layers.push_back(judgment);
     }
     all.describe(samples, result);
     result.answer = answer_of(result, all, options_);
@@ -330,10 +334,10 @@ class replan_judge {
         double const gain = add(was.seconds, -is.seconds);
         seconds = add(seconds, gain);
         of_layers[layer].seconds.push_back(gain);
-        for (replan_gains* const of : {&all, &of_layers[layer]}) {
-          of->points.push_back(add(is.balancedness, -was.balancedness));
-          of->possible = add(of->possible, add(was.seconds, -was.least_seconds));
-          of->balancedness = add(of->balancedness, was.balancedness);
+        for (replan_gains* const gains : {&all, &of_layers[layer]}) {
+          gains->points.push_back(add(is.balancedness, -was.balancedness));
+          gains->possible = add(gains->possible, add(was.seconds, -was.least_seconds));
+          gains->balancedness = add(gains->balancedness, was.balancedness);
         }
       }
       if (has_load) {

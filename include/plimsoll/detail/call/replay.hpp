@@ -47,9 +47,9 @@ void expect_replay(std::string_view function, Loads const& loads, placement_ref 
   expect_enumerator(function, "options.split", split_rule::optimal, options.split);
 }
 
-inline void throw_replay_fault(refused_value const& of) {
-  throw_load_fault(of);
-  throw_map_fault(of);
+inline void throw_replay_fault(refused_value const& refused) {
+  throw_load_fault(refused);
+  throw_map_fault(refused);
 }
 
 inline index_t replay_reports(index_t steps, index_t layers) {

@@ -46,23 +46,28 @@ inline void expect_replication_options(std::string_view function, index_t layers
   call.expect_given("options.max_copies_each", options.max_copies_each, "[experts]");
 }
 
-inline void throw_replication_fault(refused_value const& of) {
-  throw_load_fault(of);
-  throw_topology_fault(of);
-  switch (of.found().kind) {
+inline void throw_replication_fault(refused_value const& refused) {
+  throw_load_fault(refused);
+  throw_topology_fault(refused);
+  switch (refused.found().kind) {
     case fault_kind::floor:
-      of.fail("min_copies", "at least 1 for every expert", of.got() + of.where("expert"));
+      refused.fail("min_copies", "at least 1 for every expert",
+                   refused.got() + refused.where("expert"));
     case fault_kind::cap_below_floor:
-      of.fail("max_copies", "at least min_copies for every expert", of.got() + of.where("expert"));
+      refused.fail("max_copies", "at least min_copies for every expert",
+                   refused.got() + refused.where("expert"));
     case fault_kind::floors:
-      of.fail("slots", text("at least ", of.found().got, " on live ranks, for all required copies"),
-              text(of.found().also, of.in_layer(), of.where("node")));
+      refused.fail(
+          "slots",
+          text("at least ", refused.found().got, " on live ranks, for all required copies"),
+          text(refused.found().also, refused.in_layer(), refused.where("node")));
     case fault_kind::floors_apart:
-      of.fail("replica_anti_affinity",
-              "slots for min_copies of every expert under the required rule",
-              of.got() + of.where("node"));
+      refused.fail("replica_anti_affinity",
+                   "slots for min_copies of every expert under the required rule",
+                   refused.got() + refused.where("node"));
     case fault_kind::caps:
-      of.fail("max_copies", "a total of at least the slots", of.got() + of.where("node"));
+      refused.fail("max_copies", "a total of at least the slots",
+                   refused.got() + refused.where("node"));
     default:
       break;
   }

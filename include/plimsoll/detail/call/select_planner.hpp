@@ -42,12 +42,12 @@ inline void expect_select_planner(std::string_view name, index_t steps, index_t 
   expect_rank_offsets(name, "options.rank_offsets", options.rank_offsets, layers, options.on.ranks);
   expect_load_exponent(name, "options", options.load_exponent);
   expect_enumerator(name, "options.split", split_rule::optimal, options.split);
-  for (planner const one : options.candidates) {
-    expect_enumerator(name, "options.candidates", planner::eplb_joint, one);
+  for (planner const kind : options.candidates) {
+    expect_enumerator(name, "options.candidates", planner::eplb_joint, kind);
   }
-  for (double const one : options.flow_exponents) {
-    if (!(one > 0 && one <= 1)) {
-      fail(name, "options.flow_exponents", "values above 0 and at most 1", text(one));
+  for (double const exponent : options.flow_exponents) {
+    if (!(exponent > 0 && exponent <= 1)) {
+      fail(name, "options.flow_exponents", "values above 0 and at most 1", text(exponent));
     }
   }
   expect_move_price(name, options.move_price);
@@ -84,10 +84,10 @@ void expect_planned(std::string_view name, Context const& context, placement_ref
   auto const asked = begins(options.rank_offsets);
   auto const differs = std::mismatch(got.begin(), got.end(), asked.begin());
   if (differs.first != got.end()) {
-    index_t const at = differs.first - got.begin();
+    index_t const offset = differs.first - got.begin();
     fail(name, "plan.rank_offsets", text("those of options, ", *differs.second),
-         text(*differs.first, " in layer ", at / (plan.ranks + 1), ", rank ",
-              at % (plan.ranks + 1)));
+         text(*differs.first, " in layer ", offset / (plan.ranks + 1), ", rank ",
+              offset % (plan.ranks + 1)));
   }
 }
 
@@ -98,8 +98,8 @@ struct named_planner {
   bool is_in_use = false;
 };
 
-inline bool is_flow(planner one) {
-  return one == planner::flow_optimal || one == planner::flow_even;
+inline bool is_flow(planner kind) {
+  return kind == planner::flow_optimal || kind == planner::flow_even;
 }
 
 inline std::vector<named_planner> candidates_of(select_planner_options const& options) {
@@ -125,19 +125,20 @@ inline std::vector<named_planner> candidates_of(select_planner_options const& op
   return result;
 }
 
-inline std::string name_of(named_planner const& one) {
+inline std::string name_of(named_planner const& candidate) {
   constexpr char const* names[] = {"flow_optimal", "flow_even",   "eplb",
                                    "eplb_shrunk",  "eplb_spread", "eplb_joint"};
-  std::string const name = one.is_in_use ? "in_use" : names[static_cast<std::size_t>(one.kind)];
-  return one.load_exponent == 1 ? name : text(name, "^", one.load_exponent);
+  std::string const name =
+      candidate.is_in_use ? "in_use" : names[static_cast<std::size_t>(candidate.kind)];
+  return candidate.load_exponent == 1 ? name : text(name, "^", candidate.load_exponent);
 }
 
-inline eplb_options eplb_options_of(planner one, select_planner_options const& options) {
-  bool const shrinks = one == planner::eplb_shrunk || one == planner::eplb_joint;
-  bool const spreads = one == planner::eplb_spread;
+inline eplb_options eplb_options_of(planner kind, select_planner_options const& options) {
+  bool const shrinks = kind == planner::eplb_shrunk || kind == planner::eplb_joint;
+  bool const spreads = kind == planner::eplb_spread;
   return {.on = options.on,
           .rank_offsets = options.rank_offsets,
-          .refine = one == planner::eplb_joint ? eplb_refinement::joint : eplb_refinement::none,
+          .refine = kind == planner::eplb_joint ? eplb_refinement::joint : eplb_refinement::none,
           .load_exponent = shrinks ? options.load_exponent : 1.0,
           .replica_anti_affinity = spreads ? anti_affinity::rank : anti_affinity::none,
           .anti_affinity_strength = spreads ? strictness::required : strictness::preferred};
@@ -194,10 +195,10 @@ inline void add_samples(std::vector<double> const& mean, std::vector<index_t> co
 inline judged_candidate const* best_of(std::vector<judged_candidate> const& all) {
   judged_candidate const* best = nullptr;
   double most = 0;
-  for (judged_candidate const& one : all) {
-    double const mean = mean_difference(one.net, {}).mean;
-    if (one.is_judged() && (best == nullptr || mean > most)) {
-      best = &one;
+  for (judged_candidate const& candidate : all) {
+    double const mean = mean_difference(candidate.net, {}).mean;
+    if (candidate.is_judged() && (best == nullptr || mean > most)) {
+      best = &candidate;
       most = mean;
     }
   }
@@ -205,23 +206,23 @@ inline judged_candidate const* best_of(std::vector<judged_candidate> const& all)
 }
 
 /// Returns by how much a candidate is behind the best in the samples that both have.
-inline mean_difference behind(judged_candidate const& best, judged_candidate const& one) {
-  auto const common = std::min(std::ssize(best.net), std::ssize(one.net));
+inline mean_difference behind(judged_candidate const& best, judged_candidate const& candidate) {
+  auto const common = std::min(std::ssize(best.net), std::ssize(candidate.net));
   auto const part = [common](std::vector<double> const& net) {
     return std::vector<double>(net.begin(), net.begin() + common);
   };
-  return {part(best.net), part(one.net)};
+  return {part(best.net), part(candidate.net)};
 }
 
 /// Drops candidates that are behind the best by more than 4 standard errors.
 inline void drop_far_behind(std::vector<judged_candidate>& all) {
   constexpr std::size_t least_samples = 16;
   judged_candidate const* const best = best_of(all);
-  for (judged_candidate& one : all) {
-    if (best != nullptr && one.is_judged() && one.net.size() >= least_samples) {
-      mean_difference const off = behind(*best, one);
+  for (judged_candidate& candidate : all) {
+    if (best != nullptr && candidate.is_judged() && candidate.net.size() >= least_samples) {
+      mean_difference const off = behind(*best, candidate);
       // Means that differ by rounding are equal.
-      one.is_dropped = off.mean > add(multiply(4.0, off.standard_error), 0x1p-40);
+      candidate.is_dropped = off.mean > add(multiply(4.0, off.standard_error), 0x1p-40);
     }
   }
 }
@@ -231,26 +232,27 @@ inline void drop_far_behind(std::vector<judged_candidate>& all) {
 inline index_t choose_candidate(std::vector<judged_candidate>& all) {
   judged_candidate const* best = best_of(all);
   if (best == nullptr) {
-    for (judged_candidate& one : all) {
-      one.is_dropped = false;
+    for (judged_candidate& candidate : all) {
+      candidate.is_dropped = false;
     }
     best = best_of(all);
   }
   index_t chosen = -1;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    judged_candidate& one = all[i];
-    if (!one.report.error.empty()) {
+    judged_candidate& candidate = all[i];
+    if (!candidate.report.error.empty()) {
       continue;
     }
-    one.report.balancedness = mean_difference(one.balancedness, {}).mean;
-    one.report.moves = mean_difference(one.moves, {}).mean;
+    candidate.report.balancedness = mean_difference(candidate.balancedness, {}).mean;
+    candidate.report.moves = mean_difference(candidate.moves, {}).mean;
     if (best == nullptr) {
       continue;
     }
-    mean_difference const off = behind(*best, one);
-    one.report.standard_error = off.standard_error;
+    mean_difference const off = behind(*best, candidate);
+    candidate.report.standard_error = off.standard_error;
     // If a single layer differs, both are equal but for rounding.
-    if (chosen < 0 && !one.is_dropped && off.mean <= multiply(off.standard_error, 1 + 0x1p-40)) {
+    if (chosen < 0 && !candidate.is_dropped &&
+        off.mean <= multiply(off.standard_error, 1 + 0x1p-40)) {
       chosen = static_cast<index_t>(i);
     }
   }
@@ -286,8 +288,8 @@ Result plan_with_chosen(std::string_view name, std::vector<judged_candidate>& al
   if (!found) {
     fail(name, "candidates", "one that can plan these loads", all.front().report.error);
   }
-  for (judged_candidate& one : all) {
-    result.candidates.push_back(std::move(one.report));
+  for (judged_candidate& candidate : all) {
+    result.candidates.push_back(std::move(candidate.report));
   }
   return result;
 }
@@ -301,7 +303,8 @@ class loaded_steps {
       : layers_(static_cast<std::size_t>(loads.extent(1))) {
     buffer<std::uint8_t, Context> const loaded(context, loads.extent(0) * loads.extent(1));
     run_planning(
-        name, context, loads.extent(1), 1, [](refused_value const& of) { throw_load_fault(of); },
+        name, context, loads.extent(1), 1,
+        [](refused_value const& refused) { throw_load_fault(refused); },
         [&](problem_report* reports) {
           launch(context, loads.extent(1),
                  history_check_body<Loads>{loads, loaded.data(), reports});
@@ -350,12 +353,12 @@ void judge_halves(loaded_steps const& loaded, Loads const& load, Plan const& pla
     return;
   }
   index_t const begin[] = {busy.front(), busy[busy.size() / 2], busy.back() + 1};
-  auto const attempt = [](judged_candidate& one, auto const& f) {
-    if (one.is_judged()) {
+  auto const attempt = [](judged_candidate& candidate, auto const& f) {
+    if (candidate.is_judged()) {
       try {
         f();
       } catch (invalid_input const& error) {
-        one.report.error = error.what();
+        candidate.report.error = error.what();
       }
     }
   };

@@ -26,11 +26,11 @@ inline void expect_slot_assignment_options(std::string_view function,
   expect_enumerator(function, "options.remainder", remainder_spread::endpoints, options.remainder);
 }
 
-inline void throw_slot_assignment_fault(refused_value const& of) {
-  throw_topology_fault(of);
-  if (of.found().kind == fault_kind::layer_slots) {
-    of.fail("layer_slots", "at least 0 in every layer",
-            text(of.found().got, " in layer ", of.found().where));
+inline void throw_slot_assignment_fault(refused_value const& refused) {
+  throw_topology_fault(refused);
+  if (refused.found().kind == fault_kind::layer_slots) {
+    refused.fail("layer_slots", "at least 0 in every layer",
+                 text(refused.found().got, " in layer ", refused.found().where));
   }
 }
 

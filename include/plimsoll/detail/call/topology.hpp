@@ -23,41 +23,41 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Throws what `rank_input` refused. `ranks` is the name of the rank set, and `where` the words
 /// that follow the number of a rank.
-inline void throw_rank_fault(refused_value const& of, std::string const& ranks,
+inline void throw_rank_fault(refused_value const& refused, std::string const& ranks,
                              std::string const& where = {}) {
-  fault const& found = of.found();
+  fault const& found = refused.found();
   switch (found.kind) {
     case fault_kind::no_rank:
-      of.fail(ranks + ".active", "at least 1 live rank", "0" + where);
+      refused.fail(ranks + ".active", "at least 1 live rank", "0" + where);
     case fault_kind::speed:
-      of.fail(ranks + ".speeds", "values from 2^-64 to 2^64",
-              text(found.got, " for rank ", found.where, where));
+      refused.fail(ranks + ".speeds", "values from 2^-64 to 2^64",
+                   text(found.got, " for rank ", found.where, where));
     case fault_kind::relative_speed:
-      fail_relative_speed(of.function, ranks + ".speeds", found.got, found.where,
-                          of.report.result.value, where);
+      fail_relative_speed(refused.function, ranks + ".speeds", found.got, found.where,
+                          refused.report.result.value, where);
     default:
       break;
   }
 }
 
-inline void throw_topology_fault(refused_value const& of) {
-  switch (of.found().kind) {
+inline void throw_topology_fault(refused_value const& refused) {
+  switch (refused.found().kind) {
     case fault_kind::no_rank:
-      of.fail("on.active", "at least 1 live rank", "0");
+      refused.fail("on.active", "at least 1 live rank", "0");
     case fault_kind::rank_offsets:
-      of.fail("rank_offsets", "offsets that rise from 0 to at most the number of slots",
-              of.got() + of.where("rank"));
+      refused.fail("rank_offsets", "offsets that rise from 0 to at most the number of slots",
+                   refused.got() + refused.where("rank"));
     case fault_kind::speed:
-      of.fail("on.speeds", "values from 2^-64 to 2^64", of.got() + of.where("rank"));
+      refused.fail("on.speeds", "values from 2^-64 to 2^64", refused.got() + refused.where("rank"));
     case fault_kind::node_offsets:
-      of.fail("node_offsets", "offsets that rise from 0 to the number of experts",
-              of.got() + of.where("node"));
+      refused.fail("node_offsets", "offsets that rise from 0 to the number of experts",
+                   refused.got() + refused.where("node"));
     case fault_kind::node_experts:
-      of.fail("node_experts", "every expert once",
-              text("another list", of.in_layer(), of.where("expert")));
+      refused.fail("node_experts", "every expert once",
+                   text("another list", refused.in_layer(), refused.where("expert")));
     case fault_kind::relative_speed:
-      fail_relative_speed(of.function, "on.speeds", of.found().got, of.found().where,
-                          of.report.result.value);
+      fail_relative_speed(refused.function, "on.speeds", refused.found().got, refused.found().where,
+                          refused.report.result.value);
     default:
       break;
   }

@@ -77,20 +77,21 @@ inline slot_ranges waterline_ranges(std::string_view function, std::string_view 
 
 /// Throws what `waterline_tables_body` refused. `options` is the prefix of the arguments, and
 /// `slots` the argument that gives a rank no slot.
-inline void throw_waterline_tables_fault(refused_value const& of, std::string const& options,
+inline void throw_waterline_tables_fault(refused_value const& refused, std::string const& options,
                                          std::string_view slots) {
-  fault const& found = of.found();
-  throw_rank_fault(of, options + "on");
+  fault const& found = refused.found();
+  throw_rank_fault(refused, options + "on");
   switch (found.kind) {
     case fault_kind::unequal_ranks:
-      of.fail("options.literal", "false unless all ranks are live and equal",
-              found.got < static_cast<double>(found.also) ? "true with a dead rank"
-                                                          : "true with unequal speeds");
+      refused.fail("options.literal", "false unless all ranks are live and equal",
+                   found.got < static_cast<double>(found.also) ? "true with a dead rank"
+                                                               : "true with unequal speeds");
     case fault_kind::rank_offsets:
-      of.fail(options + "rank_offsets", "offsets that rise from 0 to at most the number of slots",
-              text(found.also, " and ", found.got, " for rank ", found.where));
+      refused.fail(options + "rank_offsets",
+                   "offsets that rise from 0 to at most the number of slots",
+                   text(found.also, " and ", found.got, " for rank ", found.where));
     case fault_kind::empty_rank:
-      of.fail(slots, "at least 1 slot for every live rank", text("0 for rank ", found.where));
+      refused.fail(slots, "at least 1 slot for every live rank", text("0 for rank ", found.where));
     default:
       break;
   }

@@ -97,23 +97,23 @@ struct edge_coloring {
   PLIMSOLL_HD void rotate(Team& team, index_t u, index_t size, index_t color) const {
     edge_coloring const all = *this;
     team.for_each(size, [=](index_t i) {
-      std::uint16_t* const at = all.row(all.fan[i]);
+      std::uint16_t* const row_of_end = all.row(all.fan[i]);
       if (i > 0) {
-        at[all.fan_colors[i]] = none;
+        row_of_end[all.fan_colors[i]] = none;
       }
       index_t const next = i + 1 < size ? all.fan_colors[i + 1] : color;
-      at[next] = static_cast<std::uint16_t>(u);
+      row_of_end[next] = static_cast<std::uint16_t>(u);
       all.row(u)[next] = static_cast<std::uint16_t>(all.fan[i]);
     });
   }
 
   /// Returns the end of the path from u whose edges have the colors d, c, d, ...; c is free on u.
   [[nodiscard]] PLIMSOLL_HD index_t end_of_path(index_t u, index_t d, index_t c) const {
-    index_t at = u;
-    for (index_t color = d; row(at)[color] != none; color = c + d - color) {
-      at = row(at)[color];
+    index_t end = u;
+    for (index_t color = d; row(end)[color] != none; color = c + d - color) {
+      end = row(end)[color];
     }
-    return at;
+    return end;
   }
 
   /// Exchanges the two colors on that path.
@@ -121,9 +121,9 @@ struct edge_coloring {
   PLIMSOLL_HD void exchange(Team& team, index_t u, index_t d, index_t c) const {
     constexpr int stretch = 64;  // even, so that each begins with an edge of color d
     edge_coloring const all = *this;
-    for (index_t at = u; at != none;) {
-      at = team.broadcast([=] {
-        index_t here = at;
+    for (index_t vertex = u; vertex != none;) {
+      vertex = team.broadcast([=] {
+        index_t here = vertex;
         for (int i = 0; i < stretch && here != none; ++i) {
           std::uint16_t* const colors_of = all.row(here);
           here = colors_of[i % 2 == 0 ? d : c];

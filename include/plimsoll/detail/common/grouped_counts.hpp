@@ -162,7 +162,7 @@ struct grouped_counts {
     index_t const begin = first(problem);
     number_items<DeviceTeam>(
         team, memory, size(problem), columns, next, [=](index_t i) { return column_of(begin + i); },
-        [=](index_t i, std::int32_t c, std::int32_t at) { f(begin + i, c, at); });
+        [=](index_t i, std::int32_t c, std::int32_t number) { f(begin + i, c, number); });
   }
 
   /// Sets part `part` of `parts` equal parts of all counts to zero, as `add` needs them.
@@ -172,8 +172,8 @@ struct grouped_counts {
     index_t const all = of_groups + tiles() * columns;
     index_t const begin = all * part / parts;
     team.for_each(all * (part + 1) / parts - begin, [=, this](index_t i) {
-      index_t const at = begin + i;
-      (at < of_groups ? groups + at : counts + (at - of_groups))[0] = 0;
+      index_t const cell = begin + i;
+      (cell < of_groups ? groups + cell : counts + (cell - of_groups))[0] = 0;
     });
   }
 

@@ -41,19 +41,19 @@ PLIMSOLL_HD inline double whole_tokens(double tokens) {
 PLIMSOLL_HD inline latency_piece piece_of(latency_curves const& curves, index_t rank, index_t i) {
   index_t const samples = curves.tokens.extent(0);
   index_t const row = curves.latency.extent(0) == 1 ? 0 : rank;
-  auto const at = [&](index_t sample) {
+  auto const latency_at = [&](index_t sample) {
     double const latency = curves.latency(row, sample);
     return curves.speeds.data == nullptr ? latency : divide(latency, curves.speeds[rank]);
   };
   bool const is_past = i == samples;
   if (i == 0 || (!is_past && curves.tokens[i] <= curves.dense_until)) {
-    return {0.0, at(i), 0.0, at(i)};
+    return {0.0, latency_at(i), 0.0, latency_at(i)};
   }
   index_t const to = is_past ? i - 1 : i;
-  double const slope = divide(add(at(to), -at(to - 1)),
+  double const slope = divide(add(latency_at(to), -latency_at(to - 1)),
                               static_cast<double>(curves.tokens[to] - curves.tokens[to - 1]));
-  return {static_cast<double>(curves.tokens[i - 1]), at(i - 1), slope,
-          is_past ? highest<double> : at(i)};
+  return {static_cast<double>(curves.tokens[i - 1]), latency_at(i - 1), slope,
+          is_past ? highest<double> : latency_at(i)};
 }
 
 }  // namespace detail
@@ -73,14 +73,14 @@ PLIMSOLL_HD inline double latency_curves::operator()(index_t rank, double tokens
 PLIMSOLL_HD inline double latency_lookup::operator()(index_t rank, double tokens) const {
   double const n = detail::whole_tokens(tokens);
   index_t const bucket = detail::minimum{}(static_cast<index_t>(n) >> shift_, buckets_ - 1);
-  index_t at = first_[bucket];
-  for (index_t last = first_[bucket + 1]; at < last;) {
-    index_t const middle = at + (last - at) / 2;
+  index_t piece = first_[bucket];
+  for (index_t last = first_[bucket + 1]; piece < last;) {
+    index_t const middle = piece + (last - piece) / 2;
     bool const is_past = ends_[middle] < n;
-    at = is_past ? middle + 1 : at;
+    piece = is_past ? middle + 1 : piece;
     last = is_past ? last : middle;
   }
-  return piece_[rank * pieces_ + at](n);
+  return piece_[rank * pieces_ + piece](n);
 }
 
 PLIMSOLL_HD inline double token_cost::operator()(index_t rank, double tokens) const {

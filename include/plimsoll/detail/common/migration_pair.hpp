@@ -31,10 +31,10 @@ struct migration_pair {
   /// Finds the rank of every slot; -1 for slots of no rank. The ranges have been checked.
   template <class Team>
   PLIMSOLL_HD void find_ranks(Team& team, index_t layer, std::int32_t* rank_of) const {
-    topology const at = where;
+    topology const layout = where;
     team.for_each(slots(), [=](index_t slot) { rank_of[slot] = -1; });
     team.for_each(ranks(), [=](index_t r) {
-      for (index_t slot = at.begin(layer, r); slot < at.ranges.end(layer, r); ++slot) {
+      for (index_t slot = layout.begin(layer, r); slot < layout.ranges.end(layer, r); ++slot) {
         rank_of[slot] = static_cast<std::int32_t>(r);
       }
     });

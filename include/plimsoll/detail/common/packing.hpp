@@ -51,7 +51,7 @@ struct packing_problem {
   vector_ref<std::int32_t const> copies;
   topology const& where;
   slot_table slots;
-  cell at;
+  detail::cell cell;
   anti_affinity_rule rule;
   vector_ref<std::int32_t> map;  ///< expert of each slot; only the cell's slots are written
   fixed_load load_error = 0;     ///< every load was rounded down by less; 0: loads are exact
@@ -65,15 +65,15 @@ struct packing_problem {
     return maximum{}(load_error, fixed_load{weight * n != load[expert]});
   }
   // Ranks of the cell count from 0.
-  PLIMSOLL_HD index_t begin(index_t rank) const { return slots.begin[at.first_rank + rank]; }
-  PLIMSOLL_HD index_t end(index_t rank) const { return slots.end[at.first_rank + rank]; }
+  PLIMSOLL_HD index_t begin(index_t rank) const { return slots.begin[cell.first_rank + rank]; }
+  PLIMSOLL_HD index_t end(index_t rank) const { return slots.end[cell.first_rank + rank]; }
   PLIMSOLL_HD double cost(index_t rank, fixed_load carried) const {
-    return where.cost(at.first_rank + rank, carried);
+    return where.cost(cell.first_rank + rank, carried);
   }
   /// Number of domains, which hold at most one replica of an expert: ranks, or nodes with
   /// anti-affinity by node, where a cell is always a whole layer.
   PLIMSOLL_HD index_t domains() const {
-    return rule.apart == anti_affinity::node ? where.nodes : at.ranks;
+    return rule.apart == anti_affinity::node ? where.nodes : cell.ranks;
   }
   PLIMSOLL_HD index_t domain_of(index_t rank) const {
     return rule.apart == anti_affinity::node ? where.node_of(rank) : rank;
@@ -241,11 +241,11 @@ class packer {
   /// in this memory was of the same cell, and `keeps_order`. If few weights have changed since, its
   /// order is nearly sorted.
   PLIMSOLL_HD packing_result pack(bool is_repeated = false) {
-    index_t const n = p_.at.experts;
-    index_t const ranks = p_.at.ranks;
+    index_t const n = p_.cell.experts;
+    index_t const ranks = p_.cell.ranks;
     team_.for_each(n, [=, this](index_t k) {
       index_t const i = is_repeated ? id_of(arrays_.keys[k]) : k;
-      arrays_.keys[k] = heavier_first(p_.weight(p_.where.expert_of(p_.at, i)), i);
+      arrays_.keys[k] = heavier_first(p_.weight(p_.where.expert_of(p_.cell, i)), i);
     });
     bool const plain = p_.where.speeds.data == nullptr && p_.rule.apart == anti_affinity::none;
     team_.for_each(ranks, [=, this](index_t r) {
@@ -261,7 +261,7 @@ class packer {
     open_ = team_.sum(ranks, [this](index_t r) { return free_slots(r) > 0 ? 1 : 0; });
     slots_ = team_.sum(ranks, [this](index_t r) { return free_slots(r); });
     packing_result result;
-    auto const copies = [this](index_t i) { return p_.copies[p_.where.expert_of(p_.at, i)]; };
+    auto const copies = [this](index_t i) { return p_.copies[p_.where.expert_of(p_.cell, i)]; };
     if (plain && open_ == slots_ && team_.sum(n, copies) == slots_) {
       result.placed = slots_;
       fixed_load const heaviest =
@@ -297,7 +297,7 @@ class packer {
   /// of equal weight all first copies before all second copies, and so on. Requires sorted keys.
   /// Returns the number of replicas.
   PLIMSOLL_HD std::int32_t list_replicas() {
-    index_t const n = p_.at.experts;
+    index_t const n = p_.cell.experts;
     std::int32_t* const first = first_replica();
     std::int32_t const replicas = team_.exclusive_scan(
         n, [this](index_t i) { return p_.copies[expert_at(i)]; }, first);
@@ -329,7 +329,7 @@ class packer {
       --begin;
     }
     index_t end = i + 1;
-    while (end < p_.at.experts && is_tied(end - 1)) {
+    while (end < p_.cell.experts && is_tied(end - 1)) {
       ++end;
     }
     std::uint64_t* next = arrays_.replicas + first_replica()[begin];
@@ -353,11 +353,11 @@ class packer {
   PLIMSOLL_HD void place_lightest_first(std::int32_t replicas) {
     // One thread takes longer to sort the keys of more ranks than to keep them in a heap.
     constexpr index_t most = Team::is_serial ? 32 : rank_limit;
-    std::int32_t next = p_.at.ranks <= most ? place_together(replicas) : 0;
+    std::int32_t next = p_.cell.ranks <= most ? place_together(replicas) : 0;
     if (next == replicas) {
       return;
     }
-    auto lightest = team_.queue(arrays_.order, p_.at.ranks);
+    auto lightest = team_.queue(arrays_.order, p_.cell.ranks);
     for (; next < replicas; ++next) {
       std::uint64_t const replica = arrays_.replicas[next];
       lightest.update_top([=, this](std::uint64_t rank) { return put(replica, rank, no_key); });
@@ -371,7 +371,7 @@ class packer {
   /// the lightest of these replicas. Loads are soon alike, so that most ranks get one each time.
   PLIMSOLL_HD std::int32_t place_together(std::int32_t replicas) {
     constexpr std::int32_t least = 4;  // replicas at a time, for fewer instructions than a queue
-    auto const ranks = static_cast<std::int32_t>(p_.at.ranks);
+    auto const ranks = static_cast<std::int32_t>(p_.cell.ranks);
     team_.store(arrays_.order + ranks, no_key);
     team_.store(arrays_.reordered + ranks, no_key);
     std::int32_t changed = open_ < ranks ? ranks : 0;
@@ -403,7 +403,7 @@ class packer {
     auto* const ordered = arrays_.reordered;
     std::int32_t const pairs = (changed + 1) / 2;
     std::int32_t const others = 2 * pairs;  // keys from here on keep their order
-    auto const end = static_cast<std::int32_t>(p_.at.ranks);
+    auto const end = static_cast<std::int32_t>(p_.cell.ranks);
     team_.for_each(end, [=](index_t i) {
       std::uint64_t const key = keys[i];
       std::int32_t lower[2] = {};  // two counts, which do not wait for one another
@@ -445,8 +445,8 @@ class packer {
   PLIMSOLL_HD index_t place_by_cost() {
     bool const apart = p_.rule.apart != anti_affinity::none;
     bool const nodes = p_.rule.apart == anti_affinity::node;
-    index_t const n = p_.at.experts;
-    index_t const ranks = p_.at.ranks;
+    index_t const n = p_.cell.experts;
+    index_t const ranks = p_.cell.ranks;
     auto* const on_rank = arrays_.on_rank;
     auto* const on_node = arrays_.on_node;
     auto* const missing = arrays_.missing;
@@ -494,7 +494,7 @@ class packer {
   }
 
   PLIMSOLL_HD index_t place_missing() {
-    index_t const n = p_.at.experts;
+    index_t const n = p_.cell.experts;
     auto const* const missing = arrays_.missing;
     if (!team_.any(n, [=](index_t i) { return missing[i] > 0; })) {
       return -1;
@@ -511,7 +511,7 @@ class packer {
       }
       return index_t{-1};
     });
-    team_.for_each(p_.at.ranks, [this](index_t r) {
+    team_.for_each(p_.cell.ranks, [this](index_t r) {
       fixed_load sum = 0;
       PLIMSOLL_NO_UNROLL
       for (index_t slot = p_.begin(r); slot < arrays_.free[r].next; ++slot) {
@@ -525,20 +525,20 @@ class packer {
   /// With one replica per rank there is nothing to balance: places first copies in the order of the
   /// cell's experts, then further copies in the order in which `replicate` adds them.
   PLIMSOLL_HD void place_in_order() {
-    index_t const n = p_.at.experts;
+    index_t const n = p_.cell.experts;
     auto* const slot_at = reinterpret_cast<std::int32_t*>(arrays_.carried);
-    auto* const position_of = slot_at + p_.at.ranks;
+    auto* const position_of = slot_at + p_.cell.ranks;
     auto* const made = reinterpret_cast<std::int32_t*>(arrays_.free);
     team_.exclusive_scan(
-        p_.at.ranks, [this](index_t r) { return static_cast<std::int32_t>(free_slots(r)); },
+        p_.cell.ranks, [this](index_t r) { return static_cast<std::int32_t>(free_slots(r)); },
         position_of);
-    team_.for_each(p_.at.ranks, [=, this](index_t r) {
+    team_.for_each(p_.cell.ranks, [=, this](index_t r) {
       if (free_slots(r) > 0) {
         slot_at[position_of[r]] = arrays_.free[r].next;
       }
     });
     team_.for_each(n, [=, this](index_t i) {
-      index_t const e = p_.where.expert_of(p_.at, i);
+      index_t const e = p_.where.expert_of(p_.cell, i);
       p_.map[slot_at[i]] = static_cast<std::int32_t>(e);
       arrays_.keys[i] = heavier_first(p_.load[e], i);
       made[i] = 1;
@@ -546,7 +546,7 @@ class packer {
     auto heaviest = team_.queue(arrays_.keys, n);
     for (index_t position = n; position < slots_;) {
       index_t const i = id_of(heaviest.top());
-      index_t const e = p_.where.expert_of(p_.at, i);
+      index_t const e = p_.where.expert_of(p_.cell, i);
       if (made[i] == p_.copies[e]) {
         heaviest.pop();
         continue;
@@ -565,7 +565,7 @@ class packer {
   /// Returns a lower bound for every packing of these replicas, which are listed. Requires free
   /// slots only.
   PLIMSOLL_HD double lower_bound(index_t copies, load_bound& least) {
-    index_t const ranks = p_.at.ranks;
+    index_t const ranks = p_.cell.ranks;
     if (copies == 0) {
       return 0;
     }
@@ -594,7 +594,7 @@ class packer {
     }
     least = {heaviest, total};
     auto const speed = [this](index_t r) {
-      return free_slots(r) > 0 ? p_.where.speed(p_.at.first_rank + r) : 0.0;
+      return free_slots(r) > 0 ? p_.where.speed(p_.cell.first_rank + r) : 0.0;
     };
     double const fastest = team_.max(ranks, speed);
     double const together = team_.sum_ordered(ranks, speed);
@@ -608,7 +608,7 @@ class packer {
   }
   /// The expert of the i-th key.
   PLIMSOLL_HD index_t expert_at(index_t i) const {
-    return p_.where.expert_of(p_.at, id_of(arrays_.keys[i]));
+    return p_.where.expert_of(p_.cell, id_of(arrays_.keys[i]));
   }
   /// The first replica of each key's expert and, after these, the number of replicas.
   [[nodiscard]] PLIMSOLL_HD std::int32_t* first_replica() const {

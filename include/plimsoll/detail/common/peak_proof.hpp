@@ -33,7 +33,7 @@ class peak_proof {
 
   PLIMSOLL_HD void settle(packing_result& result) const {
     load_bound const& least = result.least;
-    index_t const ranks = p_.at.ranks;
+    index_t const ranks = p_.cell.ranks;
     auto const open_speed = [this](index_t r) { return slots_of(r) > 0 ? speed(r) : 0.0; };
     double const fastest = team_.max(ranks, open_speed);
     if (!(fastest > 0)) {
@@ -73,11 +73,11 @@ class peak_proof {
     return p_.end(rank) - p_.begin(rank);
   }
   [[nodiscard]] PLIMSOLL_HD double speed(index_t rank) const {
-    return p_.where.speed(p_.at.first_rank + rank);
+    return p_.where.speed(p_.cell.first_rank + rank);
   }
   /// Sums the load of each rank: rounded down in `low_`, an upper bound in `high_`.
   PLIMSOLL_HD void add_up() const {
-    team_.for_each(p_.at.ranks, [this](index_t r) {
+    team_.for_each(p_.cell.ranks, [this](index_t r) {
       fixed_load low = 0;
       fixed_load error = 0;
       PLIMSOLL_NO_UNROLL
@@ -112,12 +112,12 @@ class peak_proof {
   /// load, rounded up, is within the bound, and for one of the fastest ranks that has a single
   /// replica, since some rank must hold that replica.
   [[nodiscard]] PLIMSOLL_HD bool all_within(load_bound const& least, double fastest) const {
-    index_t const open = team_.count(p_.at.ranks, [this](index_t r) { return slots_of(r) > 0; });
+    index_t const open = team_.count(p_.cell.ranks, [this](index_t r) { return slots_of(r) > 0; });
     if (open == 1) {
       return true;  // this rank holds everything
     }
     fixed_load const total = team_.sum(
-        p_.at.experts, [this](index_t i) { return p_.load[p_.where.expert_of(p_.at, i)]; });
+        p_.cell.experts, [this](index_t i) { return p_.load[p_.where.expert_of(p_.cell, i)]; });
     auto const is_within = [=, this](index_t r) {
       fixed_load const load = high_[r];
       return product_at_most(static_cast<double>(load), fastest,
@@ -127,7 +127,7 @@ class peak_proof {
     auto const is_single = [=, this](index_t r) {
       return speed(r) == fastest && only_expert(r) >= 0;
     };
-    if (team_.any(p_.at.ranks, [=](index_t r) { return !is_within(r) && !is_single(r); })) {
+    if (team_.any(p_.cell.ranks, [=](index_t r) { return !is_within(r) && !is_single(r); })) {
       return false;
     }
     if (!least.any_counts) {
@@ -138,20 +138,20 @@ class peak_proof {
     auto const single_weight = [=, this](index_t r) {
       return is_within(r) ? fixed_load{0} : p_.weight(only_expert(r)) + 1;
     };
-    fixed_load const most = team_.max(p_.at.ranks, single_weight);
+    fixed_load const most = team_.max(p_.cell.ranks, single_weight);
     if (most == 0) {
       return true;
     }
-    auto const rest = team_.argmax(p_.at.ranks, [=, this](index_t r) {
+    auto const rest = team_.argmax(p_.cell.ranks, [=, this](index_t r) {
       return single_weight(r) == most ? rest_of(only_expert(r)) : std::int64_t{-1};
     });
     std::int32_t const e = only_expert(rest.index);
     auto const copies = static_cast<fixed_load>(p_.copies[e]);
     fixed_load const load = p_.load[e] + p_.load_error;
-    index_t const slots = team_.sum(p_.at.ranks, [this](index_t r) { return slots_of(r); });
+    index_t const slots = team_.sum(p_.cell.ranks, [this](index_t r) { return slots_of(r); });
     // To make all replicas lighter than that one takes more slots than there are.
-    return team_.sum(p_.at.experts, [=, this](index_t i) {
-      fixed_load const n = p_.load[p_.where.expert_of(p_.at, i)] * copies / load;
+    return team_.sum(p_.cell.experts, [=, this](index_t i) {
+      fixed_load const n = p_.load[p_.where.expert_of(p_.cell, i)] * copies / load;
       return minimum{}(static_cast<index_t>(n), slots) + 1;
     }) > slots;
   }
@@ -166,9 +166,9 @@ class peak_proof {
   /// True if all ranks cost exactly the same, so that the peak equals the mean: no load was
   /// rounded, or all ranks hold the same replicas.
   [[nodiscard]] PLIMSOLL_HD bool all_equal() const {
-    auto const first = team_.argmax(p_.at.ranks, [this](index_t r) { return slots_of(r); });
+    auto const first = team_.argmax(p_.cell.ranks, [this](index_t r) { return slots_of(r); });
     auto const load = static_cast<double>(low_[first.index]);
-    bool const differ = team_.any(p_.at.ranks, [=, this](index_t r) {
+    bool const differ = team_.any(p_.cell.ranks, [=, this](index_t r) {
       auto const mine = static_cast<double>(low_[r]);
       return slots_of(r) > 0 && !(product_at_most(mine, speed(first.index), load, speed(r)) &&
                                   product_at_most(load, speed(r), mine, speed(first.index)));
@@ -176,13 +176,13 @@ class peak_proof {
     if (differ) {
       return false;
     }
-    bool const exact = !team_.any(p_.at.ranks, [this](index_t r) { return low_[r] != high_[r]; });
+    bool const exact = !team_.any(p_.cell.ranks, [this](index_t r) { return low_[r] != high_[r]; });
     return exact || (!has_speeds_ && slots_of(first.index) <= most_compared && all_alike());
   }
   /// True if every rank holds the same number of copies of every expert.
   [[nodiscard]] PLIMSOLL_HD bool all_alike() const {
-    index_t const open = team_.count(p_.at.ranks, [this](index_t r) { return slots_of(r) > 0; });
-    return !team_.any(p_.at.ranks, [=, this](index_t r) {
+    index_t const open = team_.count(p_.cell.ranks, [this](index_t r) { return slots_of(r) > 0; });
+    return !team_.any(p_.cell.ranks, [=, this](index_t r) {
       for (index_t slot = p_.begin(r); slot < p_.end(r); ++slot) {
         index_t copies = 0;
         PLIMSOLL_NO_UNROLL

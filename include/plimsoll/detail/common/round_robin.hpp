@@ -26,7 +26,7 @@ struct round_robin_position {
   static constexpr std::uint32_t last_time = ~std::uint32_t{0};
 
   /// Returns how many of the rank's `room` units are before the position.
-  [[nodiscard]] PLIMSOLL_HD std::int32_t of(std::int32_t room, index_t rank) const {
+  [[nodiscard]] PLIMSOLL_HD std::int32_t units_before(std::int32_t room, index_t rank) const {
     return before(room, rank < until ? time + 1 : time);
   }
 
@@ -53,8 +53,8 @@ struct position_search {
   /// Starts from a narrow interval of times: the units of each rank that come before a time are in
   /// proportion to it, to within half a unit, so the time is known to within half a unit per rank.
   /// `all` is the number of units of all ranks.
-  PLIMSOLL_HD static position_search of(std::int32_t const* room, index_t first, index_t last,
-                                        std::int64_t units, std::int64_t all) {
+  PLIMSOLL_HD static position_search start(std::int32_t const* room, index_t first, index_t last,
+                                           std::int64_t units, std::int64_t all) {
     constexpr std::uint32_t end = round_robin_position::last_time;
     position_search result{room,
                            static_cast<std::int32_t>(first),

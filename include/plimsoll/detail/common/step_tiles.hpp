@@ -24,7 +24,7 @@ struct step_tiles {
 
   [[nodiscard]] PLIMSOLL_HD index_t count() const { return (steps + Size - 1) / Size; }
   [[nodiscard]] PLIMSOLL_HD index_t problems() const { return count() * layers; }
-  [[nodiscard]] PLIMSOLL_HD step_tile of(index_t problem) const {
+  [[nodiscard]] PLIMSOLL_HD step_tile tile(index_t problem) const {
     index_t const first = problem / layers * Size;
     return {problem % layers, first, minimum{}(first + Size, steps)};
   }

@@ -115,19 +115,19 @@ struct tiled_counts {
   template <class Team>
   PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem,
                           bool needs_totals = true) const {
-    return add_up(team, memory, problem, 0, no_more_loads{}, needs_totals);
+    return add_up(team, memory, problem, 0, no_more_reads{}, needs_totals);
   }
-  /// Does the same, and also calls load(i) for i in [0, n). It returns a function that is called
-  /// when the counts are read, so that what it stores is loaded together with them.
-  template <class Team, class Load>
-  PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem, index_t n, Load load,
+  /// Does the same, and also calls read(i) for i in [0, n). It returns a function that writes what
+  /// was read, which is called once the counts are read, too: so these reads overlap.
+  template <class Team, class Read>
+  PLIMSOLL_HD sums add_up(Team& team, scratch& memory, index_t problem, index_t n, Read read,
                           bool needs_totals = true) const {
     auto* const before = memory.take<std::int32_t>(columns);
     if (!by_tile) {
       // Without items there is one problem but no tile, and `before` is not read.
       index_t const width = tiles() > 0 ? columns : 0;
       team.for_each(maximum{}(width, n), [=, this](index_t i) {
-        auto const store = load(i);
+        auto const store = read(i);
         if (i < width) {
           before[i] = counts[position(i, problem)];
         }
@@ -144,14 +144,14 @@ struct tiled_counts {
     auto const here = static_cast<std::int32_t>(problem);
     auto const end = needs_totals ? static_cast<std::int32_t>(tiles()) : here;
     team.for_each(maximum{}(parts * columns, n), [=, this](index_t i) {
-      auto const store = load(i);
-      auto const at = static_cast<std::int32_t>(i);
+      auto const store = read(i);
+      auto const number = static_cast<std::int32_t>(i);
       std::int32_t part = 0;
       for (std::int32_t k = 1; k <= parts; ++k) {
-        part += at >= k * width;
+        part += number >= k * width;
       }
       if (part < parts) {
-        std::int32_t const c = at - part * width;
+        std::int32_t const c = number - part * width;
         std::int32_t const first = end * part / parts;
         std::int32_t const last = end * (part + 1) / parts;
         std::int32_t const middle = minimum{}(maximum{}(here, first), last);
@@ -187,7 +187,7 @@ struct tiled_counts {
   }
 
  private:
-  struct no_more_loads {
+  struct no_more_reads {
     PLIMSOLL_HD auto operator()(index_t) const {
       return [] {};
     }
@@ -201,9 +201,9 @@ struct tiled_counts {
     std::int32_t sum = 0;
     PLIMSOLL_NO_UNROLL
     for (std::int32_t t = first; t < last; t += at_once) {
-      std::int32_t const at = t * width + column;
+      std::int32_t const cell = t * width + column;
       for (std::int32_t k = 0; k < at_once; ++k) {
-        sum += t + k < last ? counts[at + k * width] : 0;
+        sum += t + k < last ? counts[cell + k * width] : 0;
       }
     }
     return sum;

@@ -32,7 +32,7 @@ struct scratch_plan {
   std::size_t stride = 0;
 
   /// Returns the scratch of the problem in `slot`, which has index `in_block` in its block.
-  [[nodiscard]] __device__ scratch of(index_t slot, int in_block, uint4* shared) const {
+  [[nodiscard]] __device__ scratch in_slot(index_t slot, int in_block, uint4* shared) const {
     std::byte* const memory = global != nullptr ? global : reinterpret_cast<std::byte*>(shared);
     index_t const position = global != nullptr ? slot : in_block;
     return scratch(memory + static_cast<std::size_t>(position) * stride);
@@ -59,7 +59,7 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(
   int const warp_in_block = static_cast<int>(threadIdx.x) / warp_size;
   index_t const slots = index_t{gridDim.x} * warps;
   index_t const slot = index_t{blockIdx.x} * warps + warp_in_block;
-  scratch const memory = plan.of(slot, warp_in_block, plimsoll_shared);
+  scratch const memory = plan.in_slot(slot, warp_in_block, plimsoll_shared);
   warp_team<is_streaming<Body>> team(static_cast<int>(threadIdx.x) % warp_size);
 #pragma unroll 1
   for (index_t problem = slot; problem < problems; problem += slots) {
@@ -73,7 +73,7 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, least_blocks<T
     batched_block_kernel(Body const body, index_t problems, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
   __shared__ block_exchange<Threads> exchange;
-  scratch const memory = plan.of(blockIdx.x, 0, plimsoll_shared);
+  scratch const memory = plan.in_slot(blockIdx.x, 0, plimsoll_shared);
   block_team<Threads, is_streaming<Body>> team(static_cast<int>(threadIdx.x), exchange);
 #pragma unroll 1
   for (index_t problem = blockIdx.x; problem < problems; problem += gridDim.x) {

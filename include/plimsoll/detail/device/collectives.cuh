@@ -91,7 +91,7 @@ struct ordered_bits {
   using type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
   static constexpr type sign = type{1} << (8 * sizeof(type) - 1);
 
-  [[nodiscard]] PLIMSOLL_HD static type of(T value) {
+  [[nodiscard]] PLIMSOLL_HD static type encode(T value) {
     if constexpr (std::is_floating_point_v<T>) {
       type bits;
       __builtin_memcpy(&bits, &value, sizeof(T));
@@ -167,7 +167,7 @@ __device__ inline extreme<Key> warp_extreme(extreme<Key> value) {
   bool const exists = value.index >= 0;
   // Both zeros are equal keys.
   Key const key = std::is_floating_point_v<Key> && value.key == 0 ? Key{0} : value.key;
-  bits const mine = rising ? order::of(key) : static_cast<bits>(~order::of(key));
+  bits const mine = rising ? order::encode(key) : static_cast<bits>(~order::encode(key));
   bits const first = warp_min_bits(exists ? mine : static_cast<bits>(~bits{0}));
   bool const is_tied = exists && mine == first;
   auto const index = static_cast<std::uint64_t>(value.index);
@@ -192,9 +192,9 @@ template <class T, class Op>
 __device__ inline T warp_reduce(T value, Op op) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   if constexpr (is_word<T> && std::is_same_v<Op, minimum>) {
-    return ordered_bits<T>::value(warp_min_bits(ordered_bits<T>::of(value)));
+    return ordered_bits<T>::value(warp_min_bits(ordered_bits<T>::encode(value)));
   } else if constexpr (is_word<T> && std::is_same_v<Op, maximum>) {
-    return ordered_bits<T>::value(warp_max_bits(ordered_bits<T>::of(value)));
+    return ordered_bits<T>::value(warp_max_bits(ordered_bits<T>::encode(value)));
   } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8 && std::is_same_v<Op, plus>) {
     return static_cast<T>(warp_sum_bits(static_cast<std::uint64_t>(value)));
   } else if constexpr (std::is_integral_v<T> && sizeof(T) == 4 && std::is_same_v<Op, plus>) {

@@ -32,7 +32,7 @@ PLIMSOLL_DETAIL_HIDDEN __global__ void __launch_bounds__(Threads, 1)
     phased_kernel(Body const body, int first, int last, scratch_plan plan) {
   extern __shared__ uint4 plimsoll_shared[];
   __shared__ block_exchange<Threads> exchange;
-  scratch const memory = plan.of(blockIdx.x, 0, plimsoll_shared);
+  scratch const memory = plan.in_slot(blockIdx.x, 0, plimsoll_shared);
   block_team<Threads, is_streaming<Body>> team(static_cast<int>(threadIdx.x), exchange);
   auto const grid = cooperative_groups::this_grid();
 #pragma unroll 1

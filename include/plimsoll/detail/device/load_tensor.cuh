@@ -24,7 +24,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 inline constexpr int count_threads = 256;
-/// Ids that a thread loads before it counts them, so that the loads overlap.
+/// Ids that a thread reads before it counts them, so that the reads overlap.
 inline constexpr int ids_in_flight = 4;
 
 /// Atomic additions: CUDA has them for int and unsigned long long, but not for int64.

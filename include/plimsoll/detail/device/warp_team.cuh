@@ -62,10 +62,10 @@ class owned_keys {
  public:
   __device__ owned_keys(Key* keys, index_t n, int thread)
       : keys_(keys), end_(static_cast<int>(n)), others_(thread + 2 * Threads) {
-    Key const one = thread < end_ ? keys[thread] : none;
-    Key const two = thread + Threads < end_ ? keys[thread + Threads] : none;
-    smallest_ = minimum{}(one, two);
-    second_ = maximum{}(one, two);
+    Key const first = thread < end_ ? keys[thread] : none;
+    Key const second = thread + Threads < end_ ? keys[thread + Threads] : none;
+    smallest_ = minimum{}(first, second);
+    second_ = maximum{}(first, second);
 #pragma unroll 1
     for (int i = others_; i < end_; i += Threads) {
       if (Key const key = keys[i]; key < second_) {
@@ -143,8 +143,8 @@ class warp_queue {
 template <class Key>
 __device__ inline void sort_few(Key* keys, int n, int lane) {
   __syncwarp();
-  Key const one = lane < n ? keys[lane] : Key{0};
-  Key const two = lane + warp_size < n ? keys[lane + warp_size] : Key{0};
+  Key const first = lane < n ? keys[lane] : Key{0};
+  Key const second = lane + warp_size < n ? keys[lane + warp_size] : Key{0};
   auto const place_of = [=](Key key) {
     int place = 0;
 #pragma unroll 4
@@ -153,14 +153,14 @@ __device__ inline void sort_few(Key* keys, int n, int lane) {
     }
     return place;
   };
-  int const place_of_one = place_of(one);
-  int const place_of_two = n <= warp_size ? 0 : place_of(two);
+  int const place_of_first = place_of(first);
+  int const place_of_second = n <= warp_size ? 0 : place_of(second);
   __syncwarp();
   if (lane < n) {
-    keys[place_of_one] = one;
+    keys[place_of_first] = first;
   }
   if (lane + warp_size < n) {
-    keys[place_of_two] = two;
+    keys[place_of_second] = second;
   }
   __syncwarp();
 }
@@ -360,8 +360,8 @@ class warp_team : public team_operations<warp_team<Streaming>> {
   template <class F>
   __device__ static auto keys_of(int n, F value_at, int lane) {
     return [=](int i) {
-      int const at = lane + i * warp_size;
-      return at < n ? with_index(key_of(value_at(at)), at) : std::uint64_t{0};
+      int const number = lane + i * warp_size;
+      return number < n ? with_index(key_of(value_at(number)), number) : std::uint64_t{0};
     };
   }
 
@@ -430,8 +430,8 @@ class warp_team : public team_operations<warp_team<Streaming>> {
     int const own_place = lane_ & (lanes - 1);
     std::uint64_t mine = 0;
     if (own_place < count) {
-      auto const at = static_cast<index_t>(out[own_place]);
-      mine = with_index(key_of(value_at(at)), at);
+      auto const number = static_cast<index_t>(out[own_place]);
+      mine = with_index(key_of(value_at(number)), number);
     }
     __syncwarp();
     out[lane_] = mine;
