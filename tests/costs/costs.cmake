@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a call costs on a device, a kernel, a goal and an #include: tests hold them to the limits in *.txt as far as
-# that takes seconds; script/costs prints the figures.
+# that takes seconds; script/device-check --costs prints the figures.
 foreach(name IN ITEMS kernels goals)
   plimsoll_add_ctest(costs.${name} LABELS contract COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/costs/${name} --rows)
 endforeach()
