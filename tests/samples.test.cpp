@@ -64,8 +64,8 @@ enum class check { results, null_views, rank_sets, enumerators, memory, failing_
 /// Returns whether a value is an enumerator: compilers then print its name, else a cast.
 template <auto value>
 consteval bool is_enumerator() {
-  return std::string_view(__PRETTY_FUNCTION__).find(")") ==
-         std::string_view(__PRETTY_FUNCTION__).rfind(")");
+  std::string_view const name = __PRETTY_FUNCTION__;
+  return name.substr(name.rfind('=')).find('(') == name.npos;
 }
 /// Returns the number of enumerators of a type whose enumerators count from 0.
 template <class Enumeration, int count = 0>
