@@ -17,8 +17,9 @@
 namespace one_step {
 
 // [run]
-/// Prepares a layer and runs its steps. `record` takes the step and returns what runs it: the step
-/// itself on the host, the replay of a CUDA graph on a GPU. Returns whether all steps were right.
+/// Prepares a layer and runs its steps. On a GPU, `record` captures the step in a CUDA graph and
+/// returns a function that replays it; on the host, it returns the step. Returns whether all steps
+/// were right.
 template <class Policy, class Record>
 bool run(Policy const& policy, Record record) {
   // Once: a placement from recorded loads, and all memory that steps will use.
@@ -27,7 +28,7 @@ bool run(Policy const& policy, Record record) {
   plimsoll::token_drop drop(policy, {.route = {.k = top_k},
                                      .limit = {.experts = experts,
                                                .max_tokens = tokens,
-                                               .factor = 2}});  // at most twice the mean
+                                               .factor = 2}});  // twice the mean, rounded up
   plimsoll::load_window<std::int32_t, Policy> ring(policy, 1, experts, {.window = 100});
   plimsoll::lplb split(policy, placement, {.max_token_copies = tokens * top_k});
   std::vector<plimsoll::waterfill<Policy>> shared;  // an engine's process has that of its own rank

@@ -131,7 +131,7 @@ class checked_call {
 
   std::string_view function_;
   int count_ = 0;
-  known_axis known_[8];  // the first `count_` are set
+  known_axis known_[8] = {};  // the first `count_` are known
 };
 
 /// Takes the place of a `checked_call` where extents are free, or checked elsewhere.
