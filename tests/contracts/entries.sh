@@ -24,7 +24,6 @@ for header in include/plimsoll/*.hpp include/plimsoll/systems/*.hpp; do
   grep -qF "(docs/$name.md)" README.md || complain "README.md does not link to docs/$name.md"
   grep -qw -- "$name" CHANGELOG.md || complain "CHANGELOG.md does not name $name"
   [[ -e tests/$name.test.cpp ]] || complain "$header has no test tests/$name.test.cpp"
-  [[ ! -e tests/$name.cases.hpp || -e tests/$name.test.cu ]] || complain "tests/$name.cases.hpp has no tests/$name.test.cu"
   [[ $name =~ ^($without_mutations)$ || -e tests/mutations/$name.txt ]] || complain "$header has no tests/mutations/$name.txt"
   [[ ! $name =~ ^($without_sample)$ ]] || continue
 
