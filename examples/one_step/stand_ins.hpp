@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine has instead: the router, and the all-reduce between ranks; and checks.
+// Stand-ins for an engine's router and its all-reduce between ranks, and checks of the results.
 #pragma once
 
 #include <algorithm>
