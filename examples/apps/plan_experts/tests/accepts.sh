@@ -552,7 +552,7 @@ case_readme() {
   same rank_loads.svg "$root/docs/images/rank_loads.svg"
 }
 
-# The guide shows commands and what they print, where "..." stands for any lines.
+# The guide shows commands and their output, in which "..." replaces any number of lines.
 case_guide() {
   awk '/^```/ { inside = !inside; next } inside' "$expected/../../../../docs/plan_a_model.md" >shown
   awk 'more || /^\$ / { sub(/^\$ /, ""); print; more = /\\$/ }' shown >commands

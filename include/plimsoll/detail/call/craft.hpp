@@ -57,7 +57,9 @@ inline void expect_craft_values(std::string_view name, craft_options const& opti
   expect_enumerator(name, "options.fill", knapsack_fill::exactly, options.fill);
   expect_enumerator(name, "options.split", split_rule::optimal, options.split);
   expect_enumerator(name, "options.remainder", remainder_spread::endpoints, options.remainder);
-  expect_eplb_values(name, eplb_options_of(options, {}));
+  eplb_options const how = eplb_options_of(options, {});
+  expect_eplb_values(name, how);
+  expect_placement_values(name, "options", placement_options_of(how));
 }
 
 /// Checks the ranks of the options and returns the number of live ones.

@@ -36,11 +36,10 @@ inline placement_options placement_options_of(eplb_options const& options) {
           .load_exponent = options.load_exponent};
 }
 
-/// Checks the members of the options that no shape constrains.
+/// Checks the enumerations of the options that are not those of `placement_options_of`.
 inline void expect_eplb_values(std::string_view name, eplb_options const& options) {
   expect_enumerator(name, "options.policy", eplb_policy::global, options.policy);
   expect_enumerator(name, "options.refine", eplb_refinement::joint, options.refine);
-  expect_placement_values(name, "options", placement_options_of(options));
 }
 
 /// Checks the inputs common to `eplb` and the systems built on it; `holder` is the argument that
