@@ -29,22 +29,23 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 /// An array is passed to a call as a view is; a const array has const elements. It can be moved,
 /// not copied. The memory comes from the policy's resource, which must outlive the array; the
 /// destructor frees it in the order of the policy's stream and does not wait. `T` is trivially
-/// copyable, `Rank` is 1, 2 or 3.
+/// copyable, `Rank` is 0 (one element), 1, 2 or 3.
 ///
 /// With a host policy it is one type for host and CUDA compilers and passes between .cpp and .cu
 /// files. `Context` follows from `P`: a device context carries the architectures of
 /// PLIMSOLL_DEVICE_ABI into the type. Callers leave it out.
-template <class T, unqualified_policy P, int Rank = 1, class Context = detail::context_of<P>>
+template <class T, unqualified_policy P, int Rank = 1, class Context = kept_context<P>>
 class array {
-  static_assert(Rank >= 1 && Rank <= 3, "plimsoll::array: the rank must be 1, 2 or 3");
+  static_assert(Rank >= 0 && Rank <= 3, "plimsoll::array: the rank must be 0, 1, 2 or 3");
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
                 "plimsoll::array: elements must be trivially copyable and not const");
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: a policy that dies with the call cannot be kept in an array");
 
  public:
   using element_type = T;
   using value_type = T;
+  /// View of the elements, of type `U`.
+  template <class U>
+  using view_type = std::conditional_t<Rank == 0, scalar_ref<U>, array_ref<U, Rank>>;
 
   /// Makes an empty array, without a policy.
   array() = default;
@@ -58,7 +59,7 @@ class array {
     requires(sizeof...(Extents) == Rank)
   array(P const& policy, Extents... extents)
       : memory_(detail::resolve(policy),
-                detail::element_count("array", {static_cast<index_t>(extents)...},
+                detail::element_count("array", {1, static_cast<index_t>(extents)...},
                                       static_cast<index_t>(sizeof(T)))),
         view_(memory_.data(), extents...) {
     memory_.zero();
@@ -111,17 +112,33 @@ class array {
   }
 
   /// Return a row-major view of the elements.
-  [[nodiscard]] array_ref<T, Rank> view() { return view_; }
-  [[nodiscard]] array_ref<T const, Rank> view() const { return view_; }
+  [[nodiscard]] view_type<T> view() { return view_; }
+  [[nodiscard]] view_type<T const> view() const { return view_; }
   /// Convert to views, as options take them. A temporary does not: its elements are freed.
-  operator array_ref<T, Rank>() & { return view_; }
-  operator array_ref<T const, Rank>() const& { return view_; }
-  operator array_ref<T const, Rank>() const&& = delete;
+  operator array_ref<T, Rank>() &
+        requires(Rank > 0)
+  {
+    return view_;
+  }
+  operator array_ref<T const, Rank>() const&
+    requires(Rank > 0)
+  {
+    return view_;
+  }
+  operator array_ref<T const, Rank>() const&&
+    requires(Rank > 0)
+  = delete;
 
-  /// @brief Copies the elements to the host, in row-major order.
+  /// @brief Copies the elements to the host, in row-major order; of rank 0 the one element.
   ///
   /// @stream synchronizes the policy's stream
-  [[nodiscard]] std::vector<T> to_host() const { return memory_.read(); }
+  [[nodiscard]] auto to_host() const {
+    if constexpr (Rank == 0) {
+      return memory_.read().front();
+    } else {
+      return memory_.read();
+    }
+  }
 
   /// Returns the number of elements.
   [[nodiscard]] index_t size() const { return memory_.size(); }
@@ -129,12 +146,12 @@ class array {
   static constexpr int rank() { return Rank; }
   [[nodiscard]] index_t extent(int i) const { return view_.extent(i); }
   [[nodiscard]] index_t stride(int i) const { return view_.stride(i); }
-  [[nodiscard]] T* data_handle() { return view_.data; }
-  [[nodiscard]] T const* data_handle() const { return view_.data; }
+  [[nodiscard]] T* data_handle() { return view_.data_handle(); }
+  [[nodiscard]] T const* data_handle() const { return view_.data_handle(); }
 
  private:
   detail::buffer<T, Context> memory_;
-  array_ref<T, Rank> view_;
+  view_type<T> view_;
 };
 
 template <execution_policy P, class Range, std::integral... Extents>
@@ -145,7 +162,8 @@ array(P const&, Range const&, Extents...)
 
 inline namespace PLIMSOLL_DEVICE_ABI {
 
-/// @brief Makes an array whose bytes are zero: `zeros<double>(policy, layers, ranks)`.
+/// @brief Makes an array whose bytes are zero: `zeros<double>(policy, layers, ranks)`; without
+/// extents, one element.
 ///
 /// @throws invalid_input if an extent is negative or the elements cannot be addressed
 /// @stream enqueues, does not synchronize; the memory is usable on the policy's stream
@@ -161,7 +179,7 @@ array<T, P, static_cast<int>(sizeof...(Extents))> zeros(P const& policy, Extents
 ///
 /// Other calls take it as it is, or its views, `ref()`. With a host policy it passes between .cpp
 /// and .cu files, as `array` does.
-template <unqualified_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = kept_context<P>>
 struct placement {
   /// `[layers, slots]`: expert in each slot, slots ordered by rank; -1 in empty slots.
   array<std::int32_t, P, 2, Context> physical_to_logical;

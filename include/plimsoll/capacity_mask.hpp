@@ -31,10 +31,6 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// works on one batch at a time.
 template <unqualified_policy P>
 class capacity_mask {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: capacity_mask keeps its policy's memory; this policy's ends with the "
-                "call");
-
  public:
   /// @throws invalid_input for options; for a factor or rank out of range, naming its expert
   /// @workspace from the policy: 21 bytes per pair, up to 41 per expert, 4.25 per expert for each
@@ -91,7 +87,7 @@ class capacity_mask {
   }
 
  private:
-  detail::capacity_mask_pipeline<detail::context_of<P>> pipeline_;
+  detail::capacity_mask_pipeline<kept_context<P>> pipeline_;
 };
 
 template <execution_policy P>

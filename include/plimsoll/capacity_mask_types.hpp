@@ -134,7 +134,7 @@ struct kept_pairs_of {
   /// says; the row of a pair is its expert's offset plus its position.
   vector_ref<std::int32_t> offsets = {};
   /// `[1]`: counts of the batch.
-  vector_ref<capacity_report> report = {};
+  scalar_ref<capacity_report> report = {};
 };
 
 using kept_pairs = kept_pairs_of<std::int32_t>;

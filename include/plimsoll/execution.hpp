@@ -136,6 +136,19 @@ concept execution_policy = requires(std::remove_cvref_t<P> const& policy) {
 template <class P>
 concept unqualified_policy = execution_policy<P> && std::same_as<P, std::remove_cvref_t<P>>;
 
+namespace detail {
+
+template <class P>
+struct context_to_keep;
+
+}  // namespace detail
+
+/// Context that arrays, placements and prepared objects of a policy keep. It is a template argument
+/// of theirs that callers leave out: a device context carries the architectures of
+/// PLIMSOLL_DEVICE_ABI into their types.
+template <unqualified_policy P>
+using kept_context = typename detail::context_to_keep<P>::type;
+
 /// Executor that runs all work on the calling thread.
 struct inline_executor {
   template <class F>

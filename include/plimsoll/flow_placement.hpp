@@ -22,7 +22,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// A placement in memory of a policy, and what each layer's plan leaves out. It has no
 /// certificates.
-template <unqualified_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = kept_context<P>>
 struct flow_plan : placement<P, Context> {
   std::vector<flow_placement_report> reports;
 };

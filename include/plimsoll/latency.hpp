@@ -70,10 +70,7 @@ class latency_table {
   [[nodiscard]] latency_lookup cost() const { return pieces_.lookup(); }
 
  private:
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: a policy that dies with the call cannot be kept in a prepared object");
-
-  detail::latency_pieces<std::remove_const_t<detail::context_of<P>>> pieces_;
+  detail::latency_pieces<std::remove_const_t<kept_context<P>>> pieces_;
 };
 
 template <execution_policy P>
@@ -98,7 +95,7 @@ latency_table(P const&, latency_curves const&, index_t) -> latency_table<P>;
 ///   and 16 bytes per rank for each problem in flight
 /// @stream synchronizes once
 /// @determinism the same bits under every policy: tokens are added as integers
-template <execution_policy P, class Loads, detail::latency_cost Cost, class Out>
+template <execution_policy P, class Loads, latency_cost Cost, class Out>
 void rank_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
                     Cost const& cost, Out&& latencies) {
   detail::checked_call call("rank_latencies", {{"ranks", placement.ranks}});
@@ -120,7 +117,7 @@ void rank_latencies(P const& policy, Loads const& loads, placement_ref const& pl
 /// @workspace as `rank_latencies`
 /// @stream synchronizes once
 /// @determinism the same bits under every policy
-template <execution_policy P, class Loads, detail::latency_cost Cost, class Out>
+template <execution_policy P, class Loads, latency_cost Cost, class Out>
 void step_latencies(P const& policy, Loads const& loads, placement_ref const& placement,
                     Cost const& cost, Out&& latencies) {
   detail::checked_call call("step_latencies");

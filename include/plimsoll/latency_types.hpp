@@ -116,14 +116,10 @@ struct latency_sampling_options {
   std::int64_t max_tokens = 0;
 };
 
-namespace detail {
-
 /// Callable as cost(rank, tokens), which returns the latency of a rank.
 template <class Cost>
 concept latency_cost = requires(Cost const& cost, index_t rank, double tokens) {
   { cost(rank, tokens) } -> std::convertible_to<double>;
 };
-
-}  // namespace detail
 
 }}  // namespace plimsoll

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include <plimsoll/config.hpp>
@@ -48,10 +49,6 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @tparam Cost the cost model of `price`; `void`: transfers of weights take no time
 template <unqualified_policy P, class Cost = void>
 class least_loaded {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
-                "gpu(stream, resource)");
-
  public:
   /// @param options ranks, homes and rules
   /// @param price makes each spill conditional: the receiver with the tokens and the sender without
@@ -76,40 +73,23 @@ class least_loaded {
 
   /// @brief Takes other homes of experts, as after a new placement. The object and its memory
   /// stay, so that a CUDA graph captured before plans with them when it is replayed.
-  /// @param residents the slots of one layer, at most as many as the object has room for, in the
-  ///   policy's memory: the enqueued kernel copies them, so that they may change after that
+  /// @param homes in the policy's memory: the enqueued kernel copies them, so that they may change
+  ///   after that; at most as many slots as the object has room for
   /// @param on liveness and speeds of the ranks; without it they stay. Its nodes are not read
   /// @throws invalid_input for shapes. Values are checked where they are read: refused ones change
   ///   nothing, and `check` throws
   /// @complexity O(slots + experts + ranks), and a sort of the homes
   /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
   /// @determinism the same bits under every policy
-  void update(placement_ref const& residents, rank_set const& on) {
-    pipeline_.update(residents, {}, &on);
-  }
-  /// @brief Takes other residents of the same ranks.
-  void update(placement_ref const& residents) { pipeline_.update(residents, {}, nullptr); }
-  /// @brief Takes another home of each expert.
-  /// @param home_rank `[experts]`: the rank that holds each expert, in the policy's memory
-  void update(vector_ref<std::int32_t const> const& home_rank, rank_set const& on) {
-    pipeline_.update({}, home_rank, &on);
-  }
-  /// @brief Takes another home of each expert, of the same ranks.
-  void update(vector_ref<std::int32_t const> const& home_rank) {
-    pipeline_.update({}, home_rank, nullptr);
+  void update(expert_homes const& homes, std::optional<rank_set> const& on = {}) {
+    pipeline_.update(homes, on);
   }
 
-  /// @brief Throws unless residents have the homes in use: those of the last update that was not
+  /// @brief Throws unless these homes are the ones in use: those of the last update that was not
   /// refused.
   /// @throws invalid_input naming the first expert whose homes differ
   /// @stream synchronizes
-  void expect_current(placement_ref const& residents) const {
-    pipeline_.expect_current(residents, {});
-  }
-  /// @brief Throws unless the experts have the homes in use.
-  void expect_current(vector_ref<std::int32_t const> const& home_rank) const {
-    pipeline_.expect_current({}, home_rank);
-  }
+  void expect_current(expert_homes const& homes) const { pipeline_.expect_current(homes); }
 
   /// @brief Counts a rank's token copies per expert: one row of the matrix that `add_up` takes.
   /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
@@ -191,9 +171,9 @@ class least_loaded {
   /// @complexity O(tokens k log(segments of an expert))
   /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
-  template <class Ids, class Destinations, class Rows, class Counters>
+  template <class Ids, class Destinations, class Rows>
   void route(index_t rank, Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
-             Counters&& counters) {
+             scalar_ref<spill_counters> const& counters) {
     auto call = call_of("least_loaded::route");
     expect_rank(call, rank);
     auto const ids =
@@ -201,9 +181,8 @@ class least_loaded {
     expect_batch(call, ids);
     auto const to = PLIMSOLL_OUTPUT_IDS(call, "least_loaded::route", destinations, "[tokens, k]");
     auto const row = PLIMSOLL_OUTPUT_IDS(call, "least_loaded::route", rows, "[tokens, k]");
-    vector_ref<spill_counters> const one =
-        PLIMSOLL_OUTPUT(spill_counters, call, "least_loaded::route", counters, "[1]");
-    pipeline_.enqueue_route(rank, ids, to, row, one.data_handle());
+    auto const counted = detail::one_element(call, "counters", counters);
+    pipeline_.enqueue_route(rank, ids, to, row, counted.data_handle());
   }
 
   /// @brief Maps each row that a rank receives to its row in the order of computation, and lists
@@ -261,8 +240,8 @@ class least_loaded {
   [[nodiscard]] vector_ref<std::int64_t const> rank_bytes() const {
     return {pipeline_.plan().bytes_of_rank, options().on.ranks};
   }
-  [[nodiscard]] vector_ref<spill_report const> report() const {
-    return {&pipeline_.plan().outcome->report, 1};
+  [[nodiscard]] scalar_ref<spill_report const> report() const {
+    return scalar_ref<spill_report const>(&pipeline_.plan().outcome->report);
   }
 
   /// `[ranks, ranks]`, after `exchange`: the tokens that each source (row) sends to each rank.
@@ -299,7 +278,7 @@ class least_loaded {
                            ids.extent(0), "tokens (options.max_token_copies)");
   }
 
-  detail::least_loaded_pipeline<detail::context_of<P>, Cost> pipeline_;
+  detail::least_loaded_pipeline<kept_context<P>, Cost> pipeline_;
 };
 
 template <execution_policy P>
@@ -318,13 +297,13 @@ least_loaded(P const&, least_loaded_options const&, spill_price<Cost> const&)
 /// @complexity O(segments + transfers + slots + ranks), on the calling thread
 /// @stream synchronizes
 template <execution_policy P, class Loads>
-  requires(!detail::is_generated<Loads>)
 void validate(P const& policy, spill_plan_ref const& plan, Loads const& loads,
               least_loaded_options const& options) {
   detail::checked_call call("validate", {{"experts", options.experts}});
   auto const context = detail::resolve(policy);
   detail::expect_least_loaded_options(call, options);
-  auto const tokens = PLIMSOLL_COUNTS(call, "validate", loads, "[experts]");
+  auto const tokens = PLIMSOLL_INPUT_OF("int32, uint32 or int64", call, "validate", loads,
+                                        "[experts]", detail::stored_count);
   call.expect("plan.offsets", plan.offsets, "[experts + 1]");
   call.expect("plan.transfer_offsets", plan.transfer_offsets, "[experts + 1]");
   detail::expect_elements(call, "plan.offsets", plan.offsets);

@@ -45,6 +45,15 @@ enum class small_excess_policy : std::int32_t {
   home     ///< it stays at home, above capacity (LLEP's text)
 };
 
+/// Homes of the experts of a layer, of which at most one member is given. Empty: experts are held in
+/// contiguous blocks, and the block of rank r begins at expert floor(r experts / ranks).
+struct expert_homes {
+  /// The slots of one layer: an expert may be held by several ranks. `replica_count` is not read.
+  placement_ref residents = {};
+  /// `[experts]`: the rank that holds each expert.
+  vector_ref<std::int32_t const> home_rank = {};
+};
+
 /// The ranks, the experts that they hold, and the rules for spilling. Arrays are in the policy's
 /// memory.
 struct least_loaded_options {

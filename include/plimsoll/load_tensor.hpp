@@ -43,14 +43,13 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
 /// @stream does not synchronize
 /// @determinism the same bits under every policy
-template <execution_policy P, class Ids, class Counts, class Counters>
+template <execution_policy P, class Ids, class Counts>
 void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
-                  Counts&& counts, Counters&& counters) {
+                  Counts&& counts, scalar_ref<routing_counters> const& counters) {
   detail::checked_call call("count_tokens");
   auto const ids = PLIMSOLL_IDS(call, "count_tokens", topk_ids, "[tokens, k]");
   auto const row = PLIMSOLL_OUTPUT_IDS(call, "count_tokens", counts, "[experts]");
-  auto const counted =
-      PLIMSOLL_OUTPUT(routing_counters, unchecked, "count_tokens", counters, "[1]");
+  auto const counted = detail::one_element(call, "counters", counters);
   auto const counting = detail::counting_of(detail::as_tensor(ids),
                                             detail::as_tensor(detail::as_matrix(row)), counted);
   detail::expect_countable(call, options, counting);
@@ -59,7 +58,7 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
 
 /// @overload For several layers at once: topk_ids `[layers, tokens, k]`, counts
 /// `[layers, experts]`, counters `[layers]`.
-template <execution_policy P, detail::stored<3> Ids, class Counts, class Counters>
+template <execution_policy P, view_of_rank<3> Ids, class Counts, class Counters>
 void count_tokens(P const& policy, Ids const& topk_ids, count_options const& options,
                   Counts&& counts, Counters&& counters) {
   detail::checked_call call("count_tokens");
@@ -90,9 +89,10 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
 /// @workspace host: 32 bytes per expert and block of tokens, from the policy; device: none
 /// @stream does not synchronize
 /// @determinism the same bits under every policy
-template <execution_policy P, class Ids, class Offsets, class Counts, class Counters>
+template <execution_policy P, class Ids, class Offsets, class Counts>
 void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const& source_offsets,
-                            count_options const& options, Counts&& counts, Counters&& counters) {
+                            count_options const& options, Counts&& counts,
+                            scalar_ref<routing_counters> const& counters) {
   detail::checked_call call("count_tokens_by_source");
   auto const ids = PLIMSOLL_IDS(call, "count_tokens_by_source", topk_ids, "[tokens, k]");
   auto const rows =
@@ -100,8 +100,7 @@ void count_tokens_by_source(P const& policy, Ids const& topk_ids, Offsets const&
   detail::expect_between(call, "counts", 1, rank_limit, rows.extent(0), "sources");
   auto const offsets =
       PLIMSOLL_IDS(call, "count_tokens_by_source", source_offsets, "[sources + 1]");
-  auto const counted =
-      PLIMSOLL_OUTPUT(routing_counters, unchecked, "count_tokens_by_source", counters, "[1]");
+  auto const counted = detail::one_element(call, "counters", counters);
   detail::expect_sources<detail::context_of<P>>(call, offsets, ids.extent(0));
   auto const counting =
       detail::counting_of(detail::as_tensor(ids), detail::as_tensor(rows), counted, offsets);
@@ -183,8 +182,7 @@ void sum_steps(P const& policy, Loads const& loads, Out&& out) {
 ///   device only where that exceeds the shared memory of a block
 /// @stream does not synchronize
 /// @determinism the same bits under every policy
-template <execution_policy P, class Loads, class Out>
-  requires detail::readable<Loads, 3>
+template <execution_policy P, view_of_rank<3> Loads, class Out>
 void rank_loads(P const& policy, Loads const& loads, placement_ref const& placement, Out&& out) {
   detail::expect_ranks("rank_loads", placement);
   detail::checked_call call("rank_loads", {{"ranks", placement.ranks}});
@@ -206,8 +204,7 @@ void rank_loads(P const& policy, Loads const& loads, placement_ref const& placem
 /// `[steps, layers, ranks]` in the policy's memory.
 ///
 /// @workspace keeps 8 bytes per element, from the policy
-template <execution_policy P, class Loads>
-  requires detail::readable<Loads, 3>
+template <execution_policy P, view_of_rank<3> Loads>
 array<double, P, 3> rank_loads(P const& policy, Loads const& loads,
                                placement_ref const& placement) {
   auto const in = PLIMSOLL_LOADS(unchecked, "rank_loads", loads, "[steps, layers, experts]");
@@ -238,10 +235,6 @@ array<double, P, 2> rank_loads(P const& policy, Loads const& loads,
 /// @tparam T int32, uint32, int64, float or double
 template <load_value T, unqualified_policy P>
 class load_window {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
-                "gpu(stream, resource)");
-
  public:
   /// int64 for integer loads, double for floating-point ones.
   using sum_type = std::conditional_t<std::integral<T>, std::int64_t, double>;
@@ -308,7 +301,7 @@ class load_window {
              {"experts", pipeline_.experts()}}};
   }
 
-  detail::load_window_pipeline<T, detail::context_of<P>> pipeline_;
+  detail::load_window_pipeline<T, kept_context<P>> pipeline_;
 };
 
 /// @brief Maintains an exponentially decaying sum of loads: each step weighs `options.decay` times
@@ -320,10 +313,6 @@ class load_window {
 /// synchronizes; all other calls can be captured in a CUDA graph.
 template <unqualified_policy P>
 class load_decay {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
-                "gpu(stream, resource)");
-
  public:
   /// Creates values of 0.
   /// @throws invalid_input for layers or experts out of range; unless 0 < decay <= 1
@@ -363,7 +352,7 @@ class load_decay {
   }
 
  private:
-  detail::load_decay_pipeline<detail::context_of<P>> pipeline_;
+  detail::load_decay_pipeline<kept_context<P>> pipeline_;
 };
 
 }  // namespace PLIMSOLL_DEVICE_ABI

@@ -3,6 +3,8 @@
 /// Reading arrays that are in a policy's memory.
 #pragma once
 
+#include <type_traits>
+
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/dispatch.hpp>
@@ -11,6 +13,18 @@
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
+
+/// @brief Copies one element from the policy's memory, such as a report.
+///
+/// @param element a view of rank 0
+/// @stream synchronizes the policy's stream
+template <execution_policy P, view_of_rank<0> Element>
+auto read(P const& policy, Element const& element) {
+  using value = std::remove_cv_t<std::remove_pointer_t<decltype(element.data_handle())>>;
+  vector_ref<value const> const source(element.data_handle(), 1);
+  detail::expect_elements("read", "element", source);
+  return detail::on_host(detail::resolve(policy), source).front();
+}
 
 /// @brief Copies `elements` from the policy's memory (host memory, or device memory for `gpu`) to a
 /// vector.

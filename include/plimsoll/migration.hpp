@@ -33,14 +33,14 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// A placement in memory of a policy, and how `align` made it. It has no certificates of peaks.
-template <unqualified_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = kept_context<P>>
 struct aligned_plan : placement<P, Context> {
   alignment_report alignment;
 };
 
 /// A placement in memory of a policy, and what its layers gain and move. Its certificates are those
 /// of the imbalance in the reports.
-template <unqualified_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = kept_context<P>>
 struct migration_plan : placement<P, Context> {
   std::vector<migration_report> reports;
 };
@@ -224,8 +224,7 @@ PLIMSOLL_EXPECT_ON(align, (placement_ref const& from, placement_ref const& to), 
 ///   one map for each plan compared, and 16 bytes (optimal: 48) for each step of it
 /// @stream synchronizes
 /// @determinism the same bits under every policy; ties go to the lowest slot and expert
-template <execution_policy P, class Loads, class Placement, class Counts>
-  requires detail::readable<Loads, 3>
+template <execution_policy P, view_of_rank<3> Loads, class Placement, class Counts>
 std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
                                           placement_ref const& from, placement_ref const& to,
                                           placement_options const& where,
@@ -264,8 +263,7 @@ std::vector<migration_report> plan_within(P const& policy, Loads const& loads,
 /// @brief Plans as the call with output arrays, and returns the placement in memory of the policy.
 ///
 /// @return the placement with a copy of the `rank_offsets` of `from`, and the reports
-template <execution_policy P, class Loads>
-  requires detail::readable<Loads, 3>
+template <execution_policy P, view_of_rank<3> Loads>
 migration_plan<P> plan_within(P const& policy, Loads const& loads, placement_ref const& from,
                               placement_ref const& to, placement_options const& where = {},
                               migration_options const& options = {}) {

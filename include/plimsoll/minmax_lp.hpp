@@ -4,6 +4,7 @@
 /// possible.
 #pragma once
 
+#include <optional>
 #include <utility>
 
 #include <plimsoll/config.hpp>
@@ -49,10 +50,6 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// is at most 2^-44 of the fastest speed, so that a bound is never too high.
 template <unqualified_policy P>
 class minmax_lp {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
-                "gpu(stream, resource)");
-
  public:
   /// @brief Prepares to solve steps of one placement.
   /// @param placement slots and ranks of every layer, in the policy's memory; experts without a
@@ -88,12 +85,12 @@ class minmax_lp {
   /// @workspace none
   /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
   /// @determinism the same bits under every policy
-  void update(index_t first_layer, placement_ref const& placement, rank_set const& on) {
-    enqueue_update(first_layer, placement, &on);
-  }
-  /// @brief Takes a new placement for layers from `first_layer` on, on the same ranks.
-  void update(index_t first_layer, placement_ref const& placement) {
-    enqueue_update(first_layer, placement, nullptr);
+  void update(index_t first_layer, placement_ref const& placement,
+              std::optional<rank_set> const& on = {}) {
+    auto const ranks = detail::expect_placement_update(
+        "minmax_lp::update", pipeline_.graph, pipeline_.layers, first_layer, placement, on);
+    pipeline_.enqueue_update(first_layer, placement, ranks ? &*ranks : nullptr,
+                             pipeline_.memory.data());
   }
 
   /// @brief Throws unless a placement is the one in use: the last that was given for each layer and
@@ -167,14 +164,7 @@ class minmax_lp {
   }
 
  private:
-  void enqueue_update(index_t first_layer, placement_ref const& placement, rank_set const* on) {
-    rank_set const ranks = detail::expect_placement_update(
-        "minmax_lp::update", pipeline_.graph, pipeline_.layers, first_layer, placement, on);
-    pipeline_.enqueue_update(first_layer, placement, on == nullptr ? nullptr : &ranks,
-                             pipeline_.memory.data());
-  }
-
-  detail::minmax_lp_pipeline<detail::context_of<P>> pipeline_;
+  detail::minmax_lp_pipeline<kept_context<P>> pipeline_;
 };
 
 template <execution_policy P>

@@ -69,7 +69,7 @@ void quota(P const& policy, Loads const& loads, placement_ref const& placement, 
 /// @param reports `[layers]`, in the policy's memory
 /// @throws invalid_input naming the layer and the slot, expert or rank
 /// @stream synchronizes once
-template <execution_policy P, view_of<quota_report, 1> Reports>
+template <execution_policy P, class Reports>
 void check(P const& policy, Reports const& reports) {
   detail::expect_all_rounded(
       read(policy, PLIMSOLL_INPUT(quota_report, unchecked, "check", reports, "[layers]")));
@@ -135,10 +135,10 @@ void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
 /// @stream enqueues two kernels, three for more than 2^15 copies or 1024 experts; does not
 ///   synchronize
 /// @determinism the same bits under every policy
-template <execution_policy P, class Ids, class Map, class Quotas, class Slots, class Counters>
+template <execution_policy P, class Ids, class Map, class Quotas, class Slots>
 void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logical,
               Quotas const& quotas, dispatch_options const& options, Slots&& slots,
-              Counters&& counters) {
+              scalar_ref<dispatch_counters> const& counters) {
   detail::checked_call call("dispatch");
   detail::expect_between(call, "options.experts", 1, expert_limit, options.experts, "experts");
   detail::expect_enumerator(call, "options.method", dispatch_method::sampled, options.method);
@@ -153,8 +153,7 @@ void dispatch(P const& policy, Ids const& topk_ids, Map const& physical_to_logic
   vector_ref<std::int32_t const> const whole =
       PLIMSOLL_INPUT(int32, call, "dispatch", quotas, "[slots]");
   auto const chosen = PLIMSOLL_OUTPUT_IDS(call, "dispatch", slots, "[tokens, k]");
-  vector_ref<dispatch_counters> const counted =
-      PLIMSOLL_OUTPUT(dispatch_counters, call, "dispatch", counters, "[1]");
+  auto const counted = detail::one_element(call, "counters", counters);
   detail::enqueue_dispatch(detail::resolve(policy), matrix_ref<id const>(ids),
                            vector_ref<expert const>(map), whole, options, chosen, counted);
 }

@@ -22,7 +22,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// A new placement in memory of a policy, aligned to the plan in use, and the judgment of the move.
-template <unqualified_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = kept_context<P>>
 struct gated_plan : placement<P, Context> {
   replan_decision decision;
 };

@@ -24,7 +24,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// Owns replica counts, and the certificates of the call that made them.
-template <unqualified_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = kept_context<P>>
 struct replication {
   /// `[layers, experts]`, in the policy's memory: number of copies of each expert.
   array<std::int32_t, P, 2, Context> replica_count;

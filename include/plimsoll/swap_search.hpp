@@ -69,7 +69,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @stream synchronizes once
 /// @determinism the same bits under every policy and number of threads, for a given seed; ties go
 ///   to the ranks whose removal would gain most, then to the lowest rank and slot
-template <execution_policy P, class Loads, detail::latency_cost Cost, class Placement, class Scores>
+template <execution_policy P, class Loads, latency_cost Cost, class Placement, class Scores>
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical, Scores&& restart_scores) {
@@ -82,7 +82,7 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
   return detail::run_swap_search(call, detail::resolve(policy), load, cost, options, map, scores);
 }
 
-template <execution_policy P, class Loads, detail::latency_cost Cost, class Placement>
+template <execution_policy P, class Loads, latency_cost Cost, class Placement>
 std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost const& cost,
                                      swap_search_options const& options,
                                      Placement&& physical_to_logical) {
@@ -99,7 +99,7 @@ std::vector<certificate> swap_search(P const& policy, Loads const& loads, Cost c
 /// @param slots number of slots of every layer, at least one per expert, at most 65535
 /// @return the placement with copies of `options.replica_count` and `options.rank_offsets`, and the
 ///   certificates; the workspace includes the arrays that it keeps
-template <execution_policy P, class Loads, detail::latency_cost Cost>
+template <execution_policy P, class Loads, latency_cost Cost>
 placement<P> swap_search(P const& policy, Loads const& loads, Cost const& cost, index_t slots,
                          swap_search_options const& options) {
   detail::checked_call call("swap_search");

@@ -168,6 +168,22 @@ concept mdspan_like = requires(M const& m) {
 template <class M, int Rank>
 concept stored = mdspan_like<std::remove_cvref_t<M>, Rank>;
 
+/// True for a temporary container: one whose elements are const if it is const. A temporary view,
+/// such as a span, refers to elements that outlive it.
+template <class M>
+consteval bool is_lost() {
+  using bare = std::remove_cvref_t<M>;
+  if constexpr (std::is_lvalue_reference_v<M>) {
+    return false;
+  } else if constexpr (requires(bare& m) { m.data_handle(); }) {
+    return !std::same_as<decltype(std::declval<bare const&>().data_handle()),
+                         decltype(std::declval<bare&>().data_handle())>;
+  } else {
+    return !std::same_as<decltype(std::data(std::declval<bare const&>())),
+                         decltype(std::data(std::declval<bare&>()))>;
+  }
+}
+
 template <class M>
 inline constexpr bool is_generated = false;
 template <class F, int Rank>
@@ -319,46 +335,86 @@ constexpr auto as_tensor(generated<F, 2> const& view) {
   return generate(one_step<F>{view.function}, 1, view.extent(0), view.extent(1));
 }
 
+template <class View, class T>
+concept view_of_element = (mdspan_like<View, 0> || mdspan_like<View, 1>)&&requires(View&& view) {
+  { view.data_handle() } -> std::convertible_to<T*>;
+};
+
 }  // namespace detail
 
-/// Readable view of elements of type `T` in `Rank` dimensions.
-template <class M, class T, int Rank>
-concept view_of = detail::readable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;
+/// One element of an output, such as the counters of a call: an object in the policy's memory, or a
+/// view of one, of rank 0 or with one element. It refers to the element, as views do.
+template <class T>
+class scalar_ref {
+ public:
+  using element_type = T;
+  using value_type = std::remove_cv_t<T>;
 
-/// Writable view of elements of type `T` in `Rank` dimensions.
-template <class M, class T, int Rank>
-concept output_of =
-    detail::writable<M, Rank> && std::same_as<detail::normalized_value_t<M, Rank>, T>;
+  /// Makes an empty reference, as optional outputs have it.
+  scalar_ref() = default;
+  constexpr scalar_ref(T& element) : data_(&element), size_(1) {}
+  /// Makes a reference from a pointer, such as one to device memory.
+  PLIMSOLL_HD constexpr explicit scalar_ref(T* element) : data_(element), size_(1) {}
+  /// Converts a view. Calls throw if it has no element or several.
+  template <class View>
+    requires(!std::same_as<std::remove_cvref_t<View>, scalar_ref>)
+  constexpr scalar_ref(View&& view) {
+    if constexpr (detail::view_of_element<std::remove_reference_t<View>, T> &&
+                  !detail::is_lost<View>()) {
+      data_ = view.data_handle();
+      size_ = 1;
+      if constexpr (std::remove_cvref_t<View>::rank() == 1) {
+        size_ = static_cast<index_t>(view.extent(0));
+      }
+    } else {
+      static_assert(
+          detail::view_of_element<std::remove_reference_t<View>, T> && !detail::is_lost<View>(),
+          "Plimsoll: an output of one element must be an object of its type that is "
+          "neither const nor temporary, or a view of one");
+    }
+  }
 
-/// Loads in `Rank` dimensions, stored or computed.
+  static constexpr int rank() { return 0; }
+  /// Number of elements of the view that this refers to, which must be 1.
+  [[nodiscard]] constexpr index_t extent(int = 0) const { return size_; }
+  [[nodiscard]] static constexpr index_t stride(int = 0) { return 1; }
+  [[nodiscard]] PLIMSOLL_HD constexpr T* data_handle() const { return data_; }
+  /// Return the element, where its memory can be accessed.
+  PLIMSOLL_HD constexpr T& operator*() const { return *data_; }
+  PLIMSOLL_HD constexpr T* operator->() const { return data_; }
+
+ private:
+  T* data_ = nullptr;
+  index_t size_ = 0;
+};
+
+namespace detail {
+
+/// Returns whether an optional element is given; throws for a view of none or of several elements.
+template <class T>
+constexpr bool is_given(std::string_view function, argument_name const& argument,
+                        scalar_ref<T> const& element) {
+  if (element.data_handle() != nullptr && element.extent() != 1) {
+    fail(function, argument, "1 element", text(element.extent()));
+  }
+  return element.data_handle() != nullptr;
+}
+
+/// Returns the required element as a view; throws unless it is given.
+template <class T>
+constexpr vector_ref<T> one_element(std::string_view function, argument_name const& argument,
+                                    scalar_ref<T> const& element) {
+  if (!is_given(function, argument, element)) {
+    fail(function, argument, "a pointer to its elements", "a null pointer");
+  }
+  return {element.data_handle(), 1};
+}
+
+}  // namespace detail
+
+/// View of `Rank` dimensions, stored or computed. Overloads that differ in the rank are told apart by
+/// it; elements are checked inside the calls, whose messages name the argument.
 template <class M, int Rank>
-concept load_view = detail::readable<M, Rank> && load_value<detail::normalized_value_t<M, Rank>>;
-
-/// Loads that are whole numbers of tokens: int32, uint32 or int64.
-template <class M, int Rank>
-concept count_view = load_view<M, Rank> && std::integral<detail::normalized_value_t<M, Rank>>;
-
-/// Loads of one problem per row: `[layers, experts]`, `[rows, columns]`.
-template <class M>
-concept load_matrix_view = load_view<M, 2>;
-
-/// Loads `[steps, layers, experts]`.
-template <class M>
-concept load_tensor_view = load_view<M, 3>;
-
-/// Stored ids of experts, slots or ranks, or their counts: int32 or int64.
-template <class M, int Rank>
-concept id_view = (view_of<M, std::int32_t, Rank> ||
-                   view_of<M, std::int64_t, Rank>)&&!detail::is_generated<std::remove_cvref_t<M>>;
-
-/// Writable ids or counts: int32 or int64.
-template <class M, int Rank>
-concept id_output = output_of<M, std::int32_t, Rank> || output_of<M, std::int64_t, Rank>;
-
-/// View of a router's scores or logits: float, float16 or bfloat16, with a CUDA compiler also
-/// `__half` and `__nv_bfloat16`.
-template <class M>
-concept score_matrix_view =
-    detail::stored<M, 2> && detail::score_value<detail::normalized_value_t<M const, 2>>;
+concept view_of_rank = detail::readable<M, Rank>;
 
 }}  // namespace plimsoll

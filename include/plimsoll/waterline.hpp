@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
@@ -44,9 +45,6 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// works on one batch at a time.
 template <unqualified_policy P>
 class waterline {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: waterline keeps its policy's memory; this policy's ends with the call");
-
  public:
   /// @throws invalid_input for options; for offsets and speeds, naming the rank
   /// @workspace from the policy: 4 bytes per slot, 4 per token, 60 per rank, 8 per rank for each
@@ -71,12 +69,9 @@ class waterline {
   /// @complexity O(slots + ranks)
   /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
   /// @determinism the same bits under every policy
-  void update(vector_ref<std::int32_t const> const& rank_offsets, rank_set const& on) {
-    line_.update("waterline::update", rank_offsets, &on);
-  }
-  /// @brief Takes other numbers of slots of the same ranks.
-  void update(vector_ref<std::int32_t const> const& rank_offsets) {
-    line_.update("waterline::update", rank_offsets, nullptr);
+  void update(vector_ref<std::int32_t const> const& rank_offsets,
+              std::optional<rank_set> const& on = {}) {
+    line_.update("waterline::update", rank_offsets, on);
   }
 
   /// @brief Throws unless the offsets are the ones in use: the last that were not refused.
@@ -168,14 +163,14 @@ class waterline {
   void check() const { line_.check("waterline::plan", "waterline::update"); }
 
   /// Report of the last `plan` and `fill`: `[1]`, in the policy's memory.
-  [[nodiscard]] vector_ref<waterline_report> report() const { return line_.report(); }
+  [[nodiscard]] scalar_ref<waterline_report const> report() const { return line_.report(); }
   /// Tokens by which each rank is below the level before rows move: `[ranks]`, in the policy's
   /// memory. The surplus method counts a rank's rows at home as its load, sampling does not (with
   /// `literal` as SGLang does).
   [[nodiscard]] vector_ref<std::int64_t const> slack() const { return line_.slack(); }
 
  private:
-  detail::waterline_pipeline<detail::context_of<P>> line_;
+  detail::waterline_pipeline<kept_context<P>> line_;
 };
 
 template <execution_policy P>

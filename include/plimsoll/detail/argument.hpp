@@ -70,22 +70,6 @@ consteval argument_fault fault_of_element() {
   }
 }
 
-/// True for a temporary container: one whose elements are const if it is const. A temporary view,
-/// such as a span, refers to elements that outlive it.
-template <class M>
-consteval bool is_lost() {
-  using bare = std::remove_cvref_t<M>;
-  if constexpr (std::is_lvalue_reference_v<M>) {
-    return false;
-  } else if constexpr (requires(bare& m) { m.data_handle(); }) {
-    return !std::same_as<decltype(std::declval<bare const&>().data_handle()),
-                         decltype(std::declval<bare&>().data_handle())>;
-  } else {
-    return !std::same_as<decltype(std::data(std::declval<bare const&>())),
-                         decltype(std::data(std::declval<bare&>()))>;
-  }
-}
-
 /// Kinds of elements that an argument may hold. Loads may also be computed (`generated`).
 struct any_load {
   static constexpr bool may_be_generated = true;
@@ -124,6 +108,9 @@ template <class... Types>
 struct one_of_also_generated : one_of<Types...> {
   static constexpr bool may_be_generated = true;
 };
+
+/// Whole numbers of tokens, stored.
+using stored_count = one_of<std::int32_t, std::uint32_t, std::int64_t>;
 
 /// Names that arguments of the macros below may have, as in messages.
 namespace argument_names {

@@ -46,9 +46,16 @@ auto resolve(P const& policy) {
 template <class P>
 using context_of = decltype(resolve(std::declval<P const&>()));
 
-/// False for policies whose context is valid during the call only.
+/// Context of a policy that an object keeps. A policy whose context is valid during the call only
+/// fails the static_assert.
 template <class P>
-inline constexpr bool can_be_kept = !requires { requires policy_traits<P>::transient; };
+struct context_to_keep {
+  static_assert(
+      !requires { requires policy_traits<P>::transient; },
+      "Plimsoll: a prepared object or an array outlives this policy; use gpu(stream) or "
+      "gpu(stream, resource)");
+  using type = context_of<P>;
+};
 
 template <class Context>
 inline constexpr bool runs_on_device = std::same_as<Context, device_context>;

@@ -33,7 +33,7 @@ inline index_t replica_budget(std::int64_t bytes_per_rank, std::int64_t expert_b
 }
 
 /// Results of the call of `craft` that returns its arrays.
-template <unqualified_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = kept_context<P>>
 struct craft_placement {
   placement<P, Context> plan;
   gain_estimate estimate;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
@@ -60,41 +61,24 @@ class llep {
 
   /// @brief Takes other homes of experts, as after a new placement. The object and its memory
   /// stay, so that a CUDA graph captured before plans with them when it is replayed.
-  /// @param residents the slots of one layer, at most as many as the object has room for, in the
-  ///   policy's memory: the enqueued kernel copies them, so that they may change after that
+  /// @param homes in the policy's memory: the enqueued kernel copies them, so that they may change
+  ///   after that; at most as many slots as the object has room for
   /// @param on liveness and speeds of the ranks; without it they stay. Its nodes are not read
   /// @throws invalid_input for shapes. Values are checked where they are read: refused ones change
   ///   nothing, and `check` throws
   /// @complexity O(slots + experts + ranks), and a sort of the homes
   /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
   /// @determinism the same bits under every policy
-  void update(placement_ref const& residents, rank_set const& on) {
-    as_llep([&] { assignment_.update(residents, on); });
-  }
-  /// @brief Takes other residents of the same ranks.
-  void update(placement_ref const& residents) {
-    as_llep([&] { assignment_.update(residents); });
-  }
-  /// @brief Takes another home of each expert.
-  /// @param home_rank `[experts]`: the rank that holds each expert, in the policy's memory
-  void update(vector_ref<std::int32_t const> const& home_rank, rank_set const& on) {
-    as_llep([&] { assignment_.update(home_rank, on); });
-  }
-  /// @brief Takes another home of each expert, of the same ranks.
-  void update(vector_ref<std::int32_t const> const& home_rank) {
-    as_llep([&] { assignment_.update(home_rank); });
+  void update(expert_homes const& homes, std::optional<rank_set> const& on = {}) {
+    as_llep([&] { assignment_.update(homes, on); });
   }
 
-  /// @brief Throws unless residents have the homes in use: those of the last update that was not
+  /// @brief Throws unless these homes are the ones in use: those of the last update that was not
   /// refused.
   /// @throws invalid_input naming the first expert whose homes differ
   /// @stream synchronizes
-  void expect_current(placement_ref const& residents) const {
-    as_llep([&] { assignment_.expect_current(residents); });
-  }
-  /// @brief Throws unless the experts have the homes in use.
-  void expect_current(vector_ref<std::int32_t const> const& home_rank) const {
-    as_llep([&] { assignment_.expect_current(home_rank); });
+  void expect_current(expert_homes const& homes) const {
+    as_llep([&] { assignment_.expect_current(homes); });
   }
 
   /// @brief Counts this rank's token copies per expert into its row of `counts`.
@@ -129,14 +113,14 @@ class llep {
   /// @param topk_ids the ids given to `count`; outputs as of `least_loaded::route`
   /// @throws invalid_input for shapes
   /// @complexity, stream and determinism as `least_loaded::route`
-  template <class Ids, class Destinations, class Rows, class Counters>
-  void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows, Counters&& counters) {
+  template <class Ids, class Destinations, class Rows>
+  void route(Ids const& topk_ids, Destinations&& destinations, Rows&& rows,
+             scalar_ref<spill_counters> const& counters) {
     auto const ids =
         detail::read_only(PLIMSOLL_IDS(unchecked, "llep::route", topk_ids, "[tokens, k]"));
     auto const to = PLIMSOLL_OUTPUT_IDS(unchecked, "llep::route", destinations, "[tokens, k]");
     auto const row = PLIMSOLL_OUTPUT_IDS(unchecked, "llep::route", rows, "[tokens, k]");
-    auto const one = PLIMSOLL_OUTPUT(spill_counters, unchecked, "llep::route", counters, "[1]");
-    as_llep([&] { assignment_.route(rank_, ids, to, row, one); });
+    as_llep([&] { assignment_.route(rank_, ids, to, row, counters); });
   }
 
   /// @brief Maps each received row to its row in the order of computation, and lists the rows of
@@ -172,7 +156,7 @@ class llep {
   }
 
  private:
-  using context = detail::context_of<P>;
+  using context = kept_context<P>;
 
   template <class F>
   static decltype(auto) as_llep(F const& f) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include <plimsoll/config.hpp>
@@ -57,10 +58,6 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// plan; before the first one all quotas are 0. An engine that plans by layer has one for each.
 template <unqualified_policy P>
 class lplb {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: a prepared object outlives this policy; use gpu(stream) or "
-                "gpu(stream, resource)");
-
  public:
   /// @param placement slots and ranks of every layer, in the policy's memory
   /// @param options options of the split and of `dispatch`
@@ -85,12 +82,11 @@ class lplb {
   /// @param on liveness and speeds of the ranks of these layers; without it they stay
   /// @throws invalid_input for shapes; `check` throws for a layer whose values are refused
   /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
-  void update(index_t first_layer, placement_ref const& placement, rank_set const& on) {
-    enqueue_update(first_layer, placement, &on);
-  }
-  /// @brief Takes a new placement for layers from `first_layer` on, on the same ranks.
-  void update(index_t first_layer, placement_ref const& placement) {
-    enqueue_update(first_layer, placement, nullptr);
+  void update(index_t first_layer, placement_ref const& placement,
+              std::optional<rank_set> const& on = {}) {
+    auto const ranks = detail::expect_placement_update(
+        "lplb::update", pipeline_.lp.graph, pipeline_.layers(), first_layer, placement, on);
+    pipeline_.enqueue_update(first_layer, placement, ranks ? &*ranks : nullptr);
   }
 
   /// @brief Throws unless a placement is the one in use: the last that was given for each layer and
@@ -128,17 +124,16 @@ class lplb {
   /// @complexity that of `plimsoll::dispatch`
   /// @stream enqueues as many kernels as `plimsoll::dispatch`; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
-  template <class Ids, class Slots, class Counters>
+  template <class Ids, class Slots>
   void dispatch(index_t layer, Ids const& topk_ids, lplb_batch const& batch, Slots&& slots,
-                Counters&& counters) {
+                scalar_ref<dispatch_counters> const& counters) {
     detail::checked_call call("lplb::dispatch");
     detail::expect_between(call, "layer", 0, pipeline_.layers() - 1, layer, "as layer");
     auto const ids = PLIMSOLL_IDS(call, "lplb::dispatch", topk_ids, "[tokens, k]");
     detail::expect_between(call, "topk_ids", 0, options_.max_token_copies,
                            ids.extent(0) * ids.extent(1), "ids (options.max_token_copies)");
     auto const chosen = PLIMSOLL_OUTPUT_IDS(call, "lplb::dispatch", slots, "[tokens, k]");
-    vector_ref<dispatch_counters> const counted =
-        PLIMSOLL_OUTPUT(dispatch_counters, call, "lplb::dispatch", counters, "[1]");
+    auto const counted = detail::one_element(call, "counters", counters);
     using id = typename decltype(ids)::value_type;
     pipeline_.enqueue_dispatch(layer, matrix_ref<id const>(ids),
                                {.experts = pipeline_.experts(),
@@ -149,10 +144,10 @@ class lplb {
                                chosen, counted);
   }
   /// @brief Chooses the slot of every token copy of a layer; sampled tokens use subsequence 0.
-  template <class Ids, class Slots, class Counters>
-  void dispatch(index_t layer, Ids const& topk_ids, Slots&& slots, Counters&& counters) {
-    dispatch(layer, topk_ids, lplb_batch{}, std::forward<Slots>(slots),
-             std::forward<Counters>(counters));
+  template <class Ids, class Slots>
+  void dispatch(index_t layer, Ids const& topk_ids, Slots&& slots,
+                scalar_ref<dispatch_counters> const& counters) {
+    dispatch(layer, topk_ids, lplb_batch{}, std::forward<Slots>(slots), counters);
   }
 
   /// `[layers, slots]`, in the policy's memory, with as many slots as the object has room for: the
@@ -182,14 +177,8 @@ class lplb {
   }
 
  private:
-  void enqueue_update(index_t first_layer, placement_ref const& placement, rank_set const* on) {
-    rank_set const ranks = detail::expect_placement_update(
-        "lplb::update", pipeline_.lp.graph, pipeline_.layers(), first_layer, placement, on);
-    pipeline_.enqueue_update(first_layer, placement, on == nullptr ? nullptr : &ranks);
-  }
-
   lplb_options options_;
-  detail::lplb_pipeline<detail::context_of<P>> pipeline_;
+  detail::lplb_pipeline<kept_context<P>> pipeline_;
 };
 
 template <execution_policy P>

@@ -43,7 +43,7 @@ planner_candidate<F> candidate(std::string name, F plan) {
 }
 
 /// A placement in memory of a policy, and how its planner was chosen.
-template <unqualified_policy P, class Context = detail::context_of<P>>
+template <unqualified_policy P, class Context = kept_context<P>>
 struct selected_plan : placement<P, Context> {
   using base = placement<P, Context>;
   /// Candidates in order: those of the options, then the caller's.

@@ -70,9 +70,6 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// works on one batch at a time.
 template <unqualified_policy P>
 class token_drop {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: token_drop keeps its policy's memory; this policy's ends with the call");
-
  public:
   /// @throws invalid_input where `top_k` and `capacity_mask` do, and for local ids that are neither
   ///   -1 nor an expert's
@@ -129,7 +126,7 @@ class token_drop {
   }
 
  private:
-  detail::token_drop_pipeline<detail::context_of<P>> pipeline_;
+  detail::token_drop_pipeline<kept_context<P>> pipeline_;
 };
 
 template <execution_policy P>

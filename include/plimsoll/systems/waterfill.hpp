@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
@@ -58,9 +59,6 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// graph, together with the all-reduce between them. An object works on one batch at a time.
 template <unqualified_policy P>
 class waterfill {
-  static_assert(detail::can_be_kept<P>,
-                "Plimsoll: waterfill keeps its policy's memory; this policy's ends with the call");
-
  public:
   /// @param placement slots and ranks of every layer; only ranks, rank_offsets and the number of
   ///   slots are read
@@ -87,12 +85,9 @@ class waterfill {
   /// @complexity O(slots + ranks)
   /// @stream enqueues one kernel; neither allocates nor synchronizes, so that it can be captured
   /// @determinism the same bits under every policy
-  void update(vector_ref<std::int32_t const> const& rank_offsets, rank_set const& on) {
-    line_.update("waterfill::update", rank_offsets, &on);
-  }
-  /// @brief Takes other numbers of slots of the same ranks.
-  void update(vector_ref<std::int32_t const> const& rank_offsets) {
-    line_.update("waterfill::update", rank_offsets, nullptr);
+  void update(vector_ref<std::int32_t const> const& rank_offsets,
+              std::optional<rank_set> const& on = {}) {
+    line_.update("waterfill::update", rank_offsets, on);
   }
 
   /// @brief Throws unless the offsets are the ones in use: the last that were not refused.
@@ -150,13 +145,13 @@ class waterfill {
   void check() const { line_.check("waterfill::fill", "waterfill::update"); }
 
   /// Report, slack and options of the `waterline` within.
-  [[nodiscard]] vector_ref<waterline_report> report() const { return line_.report(); }
+  [[nodiscard]] scalar_ref<waterline_report const> report() const { return line_.report(); }
   [[nodiscard]] vector_ref<std::int64_t const> slack() const { return line_.slack(); }
   [[nodiscard]] waterline_options const& options() const { return line_.options(); }
 
  private:
   static constexpr char const* name = "waterfill";
-  using context = detail::context_of<P>;
+  using context = kept_context<P>;
 
   static detail::waterline_pipeline<context> make_line(context const& where,
                                                        waterline_options const& line) {

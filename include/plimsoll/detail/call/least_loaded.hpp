@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -128,17 +129,17 @@ struct homes_arguments {
 inline constexpr homes_arguments homes_of_options{
     "options.home_rank", "options.residents", "options.residents.physical_to_logical",
     "options.residents.ranks", "options.residents.rank_offsets"};
-inline constexpr homes_arguments homes_of_update{"home_rank", "residents",
-                                                 "residents.physical_to_logical", "residents.ranks",
-                                                 "residents.rank_offsets"};
+inline constexpr homes_arguments homes_of_update{
+    "homes.home_rank", "homes.residents", "homes.residents.physical_to_logical",
+    "homes.residents.ranks", "homes.residents.rank_offsets"};
 
 /// Returns the body that lists the homes of experts, with the shapes of the residents checked.
 /// Slots or a rank for each expert are given, at most one of them; with neither, ranks hold blocks
 /// of experts.
 inline spill_homes_body homes_body(std::string_view function, homes_arguments const& names,
-                                   placement_ref const& residents,
-                                   vector_ref<std::int32_t const> const& home_rank,
-                                   spill_homes const& homes, index_t ranks, rank_set const* on) {
+                                   expert_homes const& given, spill_homes const& homes,
+                                   index_t ranks, rank_set const* on) {
+  auto const& [residents, home_rank] = given;
   spill_homes_body body{homes, {}, {}, {{}, homes.experts, ranks}, input_of(on)};
   auto const& map = residents.physical_to_logical;
   bool const has_slots = is_given(function, names.map, map);
@@ -196,7 +197,7 @@ struct prepared_homes {
     scratch arrays(memory.data());
     homes = spill_homes::in(arrays, options.experts, ranks, slots);
     launch(context, 1,
-           homes_body(name, homes_of_options, options.residents, options.home_rank, homes, ranks,
+           homes_body(name, homes_of_options, {options.residents, options.home_rank}, homes, ranks,
                       &options.on));
     bool const has_slots = options.residents.physical_to_logical.data != nullptr;
     throw_homes_fault({name, last_update()}, "options.on",
@@ -416,23 +417,18 @@ class least_loaded_pipeline {
   }
 
   /// Takes other homes, of which one is given; a null `on` leaves liveness and speeds as they are.
-  void update(placement_ref const& residents, vector_ref<std::int32_t const> const& home_rank,
-              rank_set const* on) {
+  void update(expert_homes const& homes, std::optional<rank_set> const& on) {
     constexpr char const* function = "least_loaded::update";
-    rank_set ranks{};
-    if (on != nullptr) {
-      ranks = with_ranks_of(function, *on, options_.on.ranks, "on");
-    }
-    run(1, homes_body(function, homes_of_update, residents, home_rank, homes_.homes,
-                      options_.on.ranks, on == nullptr ? nullptr : &ranks));
+    std::optional<rank_set> const ranks = with_ranks_of(function, on, options_.on.ranks);
+    run(1, homes_body(function, homes_of_update, homes, homes_.homes, options_.on.ranks,
+                      ranks ? &*ranks : nullptr));
   }
   /// Waits, and throws for the first expert whose homes are not the ones in use.
-  void expect_current(placement_ref const& residents,
-                      vector_ref<std::int32_t const> const& home_rank) const {
+  void expect_current(expert_homes const& homes) const {
     constexpr char const* function = "least_loaded::expect_current";
     least_loaded_options other = options_;
-    other.residents = residents;
-    other.home_rank = home_rank;
+    other.residents = homes.residents;
+    other.home_rank = homes.home_rank;
     std::vector<double> const speeds =
         on_host(context_, vector_ref<double const>(homes_.homes.speed, options_.on.ranks));
     std::vector<std::uint8_t> lives(speeds.size());
@@ -445,8 +441,7 @@ class least_loaded_pipeline {
     auto const own = homes_.read();
     for (std::size_t e = 0; e < own.size(); ++e) {
       if (given[e] != own[e]) {
-        fail(function, residents.physical_to_logical.data != nullptr ? "residents" : "home_rank",
-             "the homes in use", text("others of expert ", e));
+        fail(function, "homes", "the homes in use", text("others of expert ", e));
       }
     }
   }
@@ -527,8 +522,7 @@ class least_loaded_pipeline {
       bytes = std::max(bytes, launch_bytes(context_, problems, body));
     };
     reserve(1, plan_body(loads()));
-    reserve(1,
-            homes_body(name, homes_of_options, {}, {}, homes_.homes, options_.on.ranks, nullptr));
+    reserve(1, homes_body(name, homes_of_options, {}, homes_.homes, options_.on.ranks, nullptr));
     reserve(options_.on.ranks, exchange_body{arrays_.routes});
     reserve(options_.on.ranks, arrange_rows_body<std::int64_t>{arrays_.routes, 0, {}, {}});
     auto const tokens = tokens_body<std::int64_t, std::int64_t>(

@@ -34,8 +34,6 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Kinds of elements that `scatter_to_logical` and `sum_steps` take. A sum of a faulty input may
 /// have any type that a sum can have, so that only the input is refused.
-using stored_count = one_of<std::int32_t, std::uint32_t, std::int64_t>;
-
 template <class Counts>
 struct scatter_sum {
   using type = one_of<std::int64_t, std::int32_t, std::uint32_t>;
@@ -52,7 +50,8 @@ template <class Loads>
 struct step_sum {
   using type = one_of<std::int64_t, double>;
 };
-template <load_tensor_view Loads>
+template <class Loads>
+  requires(fault_of_argument<Loads const&, 3, any_load, false>() == argument_fault::none)
 struct step_sum<Loads> {
   using type = one_of<load_sum_t<normalized_value_t<Loads const, 3>>>;
 };

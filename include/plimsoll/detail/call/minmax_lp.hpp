@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,10 +60,12 @@ inline void expect_minmax_lp_options(placement_ref const& placement,
 }
 
 /// Checks the shapes of a placement that takes the place of layers of a prepared one, and of its
-/// ranks. Returns these; `on` may be null.
-inline rank_set expect_placement_update(std::string_view name, split_graph const& graph,
-                                        index_t layers, index_t first_layer,
-                                        placement_ref const& placement, rank_set const* on) {
+/// ranks, if they are given. Returns these.
+inline std::optional<rank_set> expect_placement_update(std::string_view name,
+                                                       split_graph const& graph, index_t layers,
+                                                       index_t first_layer,
+                                                       placement_ref const& placement,
+                                                       std::optional<rank_set> const& on) {
   auto const& map = placement.physical_to_logical;
   expect_between(name, "first_layer", 0, layers - 1, first_layer, "as layer");
   expect_between(name, "placement.physical_to_logical", 1, layers - first_layer, map.extent(0),
@@ -79,8 +82,7 @@ inline rank_set expect_placement_update(std::string_view name, split_graph const
   expect_extent(name, "placement.ranks", graph.ranks, placement.ranks, "ranks");
   expect_rank_offsets(name, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
                       graph.ranks);
-  return on == nullptr ? rank_set{.ranks = graph.ranks}
-                       : with_ranks_of(name, *on, graph.ranks, "on");
+  return with_ranks_of(name, on, graph.ranks);
 }
 
 /// Throws what `split_graph_body` refused in a layer. `ranks` is the name of the rank set, and
@@ -211,7 +213,7 @@ struct minmax_lp_pipeline {
   /// Waits, and throws for the first slot or rank in which a placement differs from the one that
   /// the graph was made from.
   void expect_current(std::string_view name, placement_ref const& placement) const {
-    expect_placement_update(name, graph, layers, 0, placement, nullptr);
+    expect_placement_update(name, graph, layers, 0, placement, {});
     auto const& map = placement.physical_to_logical;
     expect_extent(name, "placement.physical_to_logical", layers, map.extent(0), "layers");
     std::vector<std::int32_t> const offsets = placement.rank_offsets.data != nullptr

@@ -3,6 +3,7 @@
 /// Checks of the ranks that options describe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -36,6 +37,12 @@ inline rank_set with_ranks_of(std::string_view function, rank_set on, index_t ra
   on.ranks = ranks;
   expect_rank_set(function, on, argument);
   return on;
+}
+
+/// Does the same for the ranks of an update, if they are given.
+inline std::optional<rank_set> with_ranks_of(std::string_view function,
+                                             std::optional<rank_set> const& on, index_t ranks) {
+  return on ? std::optional(with_ranks_of(function, *on, ranks, "on")) : std::nullopt;
 }
 
 /// Throws if speeds are given to a call that would ignore them; `since` is the reason.

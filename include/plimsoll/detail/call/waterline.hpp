@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -228,17 +229,13 @@ class waterline_pipeline {
     return {arrays_.line.slack, options_.on.ranks};
   }
 
-  /// Takes other slots of ranks; a null `on` leaves liveness and speeds as they are.
+  /// Takes other slots of ranks; without `on` liveness and speeds stay.
   void update(std::string_view function, vector_ref<std::int32_t const> const& rank_offsets,
-              rank_set const* on) {
+              std::optional<rank_set> const& on) {
     slot_ranges const ranges =
         waterline_ranges(function, "rank_offsets", rank_offsets, options_.slots, options_.on.ranks);
-    if (on == nullptr) {
-      enqueue_update(ranges, nullptr);
-    } else {
-      rank_set const ranks = with_ranks_of(function, *on, options_.on.ranks, "on");
-      enqueue_update(ranges, &ranks);
-    }
+    std::optional<rank_set> const ranks = with_ranks_of(function, on, options_.on.ranks);
+    enqueue_update(ranges, ranks ? &*ranks : nullptr);
   }
   /// Waits, and throws for the first rank whose slots are not the ones in use.
   void expect_current(std::string_view function,
