@@ -77,7 +77,7 @@ void plan_steps(benchmark::State& state, zipf_steps const& in,
       [&](auto const& loads) -> outcome {
         plimsoll::validate(plimsoll::seq, planner.plan_ref(), loads, options);
         auto const of_ranks = planner.rank_loads();
-        return {{of_ranks.data, of_ranks.data + options.on.ranks}, planner.report()[0].transfers};
+        return {{of_ranks.data, of_ranks.data + options.on.ranks}, planner.report()->transfers};
       });
 }
 

@@ -200,7 +200,7 @@ void decay_update(benchmark::State& state) {
   auto loads = lognormal_loads(layers, experts);
   plimsoll::load_decay average(plimsoll::seq, layers, experts);
   for (auto _ : state) {
-    average.update(matrix(loads, layers, experts));
+    average.push(matrix(loads, layers, experts));
     benchmark::ClobberMemory();
   }
 }

@@ -128,7 +128,7 @@ void plan_window(benchmark::State& state, P const& policy, window_of_steps const
   std::vector<std::int32_t> map(static_cast<std::size_t>(in.layers * in.slots));
   std::vector<std::int32_t> counts(static_cast<std::size_t>(in.layers * in.experts));
   plimsoll::migration_options options = in.budget(in.layers);
-  options.validate = validate;
+  options.judge_on = validate ? plimsoll::judged_steps::unseen : plimsoll::judged_steps::all;
   for (auto _ : state) {
     auto reports = plimsoll::plan_within(policy, in.window(), in.from.ref(), in.to.ref(), {},
                                          options, matrix(map, in.layers, in.slots),
@@ -167,9 +167,10 @@ template <plimsoll::migration_candidates Candidates, bool Validate>
 void plan_layers(benchmark::State& state) {
   window_of_steps const in{layers, experts, slots, ranks};
   plimsoll::migration_options options = in.budget(1);
-  options.validate = Validate;
+  options.judge_on = Validate ? plimsoll::judged_steps::unseen : plimsoll::judged_steps::all;
   options.candidates = Candidates;
-  plimsoll::layer_planner planner(in.from.ref().of_layer(0), window_of_steps::steps, {}, options);
+  plimsoll::layer_planner planner(plimsoll::seq, in.from.ref().of_layer(0), window_of_steps::steps,
+                                  {}, options);
   std::vector<std::int32_t> map(slots);
   std::vector<std::int32_t> counts(experts);
   index_t layer = 0;

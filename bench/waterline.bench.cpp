@@ -36,7 +36,7 @@ void waterline(benchmark::State& state, plimsoll::waterline_options const& optio
               {.weights = matrix(out.weights, b.tokens, b.k + 1)});
     benchmark::ClobberMemory();
   }
-  state.counters["moved"] = static_cast<double>(line.report()[0].moved);
+  state.counters["moved"] = static_cast<double>(line.report()->moved);
 }
 
 // The rank that most rows must leave: no other has more work.
@@ -91,7 +91,8 @@ void sampled(benchmark::State& state) {
   step_batch const& b = step_batch::one();
   auto options = options_of(b);
   options.method = plimsoll::fill_method::sampled;
-  options.literal = Literal;
+  options.arithmetic =
+      Literal ? plimsoll::fill_arithmetic::sglang : plimsoll::fill_arithmetic::exact;
   waterline(state, options, b.busiest);
 }
 BENCHMARK(sampled<false>)->Name("waterline/sampled")->Unit(benchmark::kMicrosecond);

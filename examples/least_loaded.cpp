@@ -24,11 +24,11 @@ int main() {
   planner.plan();
   planner.exchange();
   planner.check();
-  for (int i = 0; i < planner.report()[0].segments; ++i) {
+  for (int i = 0; i < planner.report()->segments; ++i) {
     plimsoll::spill_segment const& s = planner.segments()[i];
     std::printf("expert %d: tokens [%d, %d) on rank %d\n", s.expert, s.begin, s.end, s.rank);
   }
-  for (int i = 0; i < planner.report()[0].transfers; ++i) {
+  for (int i = 0; i < planner.report()->transfers; ++i) {
     plimsoll::spill_transfer const& t = planner.transfers()[i];
     std::printf("expert %d: %lld bytes of weights from rank %d to %d\n", t.expert,
                 static_cast<long long>(t.bytes), t.from, t.to);

@@ -53,7 +53,7 @@ int main() {
     }
   }
   auto const& plan = ranks[0].assignment();
-  for (int i = 0; i < plan.report()[0].transfers; ++i) {
+  for (int i = 0; i < plan.report()->transfers; ++i) {
     std::printf("weights of expert %d: rank %d to %d\n", plan.transfers()[i].expert,
                 plan.transfers()[i].from, plan.transfers()[i].to);
   }

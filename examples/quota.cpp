@@ -44,7 +44,7 @@ int main() {
   // Rank 0 has the first four of these tokens, rank 1 the others.
   std::vector const counts{3, 1, 0, 1, 1, 1};                 // [ranks, experts]
   auto of_ranks = plimsoll::zeros<int>(plimsoll::seq, 2, 4);  // [ranks, slots]
-  plimsoll::source_quotas(plimsoll::seq, quotas, plimsoll::array_ref(counts, 2, 3), placement, 1,
+  plimsoll::source_quotas(plimsoll::seq, quotas, plimsoll::array_ref(counts, 2, 3), placement, {},
                           of_ranks);
   // [end]
   auto const rows = of_ranks.to_host();

@@ -56,7 +56,7 @@ int main() {
         .cost = {.launch = 20e-6, .per_token = 10e-9, .flat_below = 200},
         .horizon = 150,
         .expert_bytes = 44'000'000};
-    auto const next = plimsoll::replan(plimsoll::seq, window, in_use.ref(), when, planner);
+    auto const next = plimsoll::replan(plimsoll::seq, window, in_use, planner, when);
     if (next.decision.answer == plimsoll::replan_answer::move) {
       // next.physical_to_logical comes into use; plimsoll::transfers lists what moves
     }

@@ -42,8 +42,8 @@ int main() {
   auto const loads = second.loads();
   std::printf("routed %d %d, at home %d %d, level %g, rows that leave rank 1: %d\n",
               static_cast<int>(loads(0, 0)), static_cast<int>(loads(0, 1)),
-              static_cast<int>(loads(1, 0)), static_cast<int>(loads(1, 1)),
-              second.report()[0].level, static_cast<int>(second.report()[0].moved));
+              static_cast<int>(loads(1, 0)), static_cast<int>(loads(1, 1)), second.report()->level,
+              static_cast<int>(second.report()->moved));
   auto const id = ids.to_host();
   auto const rank_of = ranks.to_host();
   for (std::size_t t = 0; t < 4; ++t) {

@@ -40,7 +40,7 @@ int main() {
 
   auto const load = loads.to_host();
   auto const slack = line.slack();
-  auto const& report = line.report()[0];
+  auto const& report = *line.report();
   std::printf("routed %d %d %d, level %g, peak at home %g\n", static_cast<int>(load[0]),
               static_cast<int>(load[1]), static_cast<int>(load[2]), report.level, report.home_peak);
   std::printf("slack  %d %d %d, rows that leave rank 0: %d\n", static_cast<int>(slack[0]),

@@ -60,10 +60,8 @@ TEST_CASE("array: an argument like a view, with const elements if it is const") 
   using plimsoll::detail::argument_fault;
   using plimsoll::detail::fault_of_argument;
   using doubles = plimsoll::detail::one_of<double>;
-  static_assert(plimsoll::output_of<type&, double, 2>);
-  static_assert(!plimsoll::output_of<type const&, double, 2>);
-  static_assert(plimsoll::view_of<type const&, double, 2>);
-  static_assert(!plimsoll::view_of<type const&, double, 1>);
+  static_assert(plimsoll::view_of_rank<type const&, 2>);
+  static_assert(!plimsoll::view_of_rank<type const&, 1>);
   static_assert(fault_of_argument<type&, 2, doubles, true>() == argument_fault::none);
   static_assert(fault_of_argument<type const&, 2, doubles, true>() == argument_fault::is_const);
   static_assert(fault_of_argument<type, 2, doubles, true>() == argument_fault::temporary);
@@ -193,12 +191,12 @@ TEST_CASE("array: members of options and results take arrays and placements as c
 
   plimsoll::least_loaded spiller(
       seq, {.on = {.ranks = 2}, .experts = 4, .residents = next, .max_slots = 6});
-  spiller.expect_current(next);
+  spiller.expect_current({.residents = next});
   array const homes(seq, ints{0, 0, 1, 1});
-  spiller.update(homes);
-  spiller.expect_current(homes);
-  spiller.update(next, {.ranks = 2});
-  spiller.expect_current(next);
+  spiller.update({.home_rank = homes});
+  spiller.expect_current({.home_rank = homes});
+  spiller.update({.residents = next}, plimsoll::rank_set{.ranks = 2});
+  spiller.expect_current({.residents = next});
 }
 
 TEST_CASE("array: a placement is an argument like its views") {
@@ -228,7 +226,7 @@ TEST_CASE("array: a placement is an argument like its views") {
   CHECK(plimsoll::changed_layers(seq, old, old).empty());
   auto const within = plimsoll::plan_within(seq, loads, old, aligned, {}, {.max_moves = 1});
   CHECK(within.reports.size() == 1);
-  plimsoll::layer_planner planner(old, 2);
+  plimsoll::layer_planner planner(seq, old, 2);
   CHECK(plimsoll::refine(seq, loads, within, {}, {}).ranks == 2);
   CHECK(plimsoll::certify(seq, steps, fresh).size() == 1);
   plimsoll::placement_ref const views = aligned;

@@ -105,7 +105,7 @@ inline void check_by_hand(mask_fn mask_of) {
   CHECK(three.offsets == ints{0, 4, 8, 12});
   CHECK(numbers_in(three.report) == longs{9, 6, 5, 4, 1, 1, 1, 1, 0, 12});
   CHECK(three.report.dropped_fraction == 0.2);
-  wide.options.topk_first = false;
+  wide.options.order = plimsoll::candidate_order::together;
   masked const free = mask_of(wide);
   CHECK(free.ids == ints{0, 1, 2, -1, -1, 1, -1, -1, 0, -1, -1, 2});
   wide.options.max_selected = 1;
@@ -163,7 +163,7 @@ inline void check_large(mask_fn mask_of) {
   // Equal scores everywhere, as of an untrained router.
   mask_case equal = large_mask(2, 1100, 4, 2, 2);
   equal.scores.assign(equal.scores.size(), 0.25f);
-  equal.options.topk_first = false;
+  equal.options.order = plimsoll::candidate_order::together;
   check_mask(equal, mask_of(equal), all);
   // Priorities, expanded candidates, ranks.
   mask_case c = large_mask(3, 700, 60, 3, 3);

@@ -84,7 +84,7 @@ TEST_CASE("capacity_mask: no other pairs within the capacities have a larger sum
   index_t bound = 0;
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     mask_case c = tight_mask(seed, drop_policy::score);
-    c.options.topk_first = false;
+    c.options.order = plimsoll::candidate_order::together;
     c.options.classes = 1;
     c.priorities.clear();
     c.tokens = std::min(c.tokens, 10 / c.width());
@@ -129,7 +129,7 @@ TEST_CASE("capacity_mask: expanded candidates displace no top-k pair") {
     CAPTURE(seed);
     mask_case c = random_mask(seed);
     c.sums_only = false;
-    c.options.topk_first = true;
+    c.options.order = plimsoll::candidate_order::topk_first;
     c.options.drop_by = seed % 2 == 0 ? drop_policy::score : drop_policy::random;
     mask_case alone = c;
     alone.options.candidates = 0;
@@ -144,7 +144,7 @@ TEST_CASE("capacity_mask: expanded candidates displace no top-k pair") {
     }
     masked const got = mask_on_host(c);
     masked const expected = mask_on_host(alone);
-    c.options.topk_first = false;
+    c.options.order = plimsoll::candidate_order::together;
     masked const literal = mask_on_host(c);
     bool same = true;
     for (index_t i = 0; i < c.tokens * c.options.top_k; ++i) {
@@ -173,7 +173,7 @@ TEST_CASE("capacity_mask: priorities are strict") {
       c.priorities.push_back(
           draw.any<std::int32_t>({0, 1, static_cast<std::int32_t>(c.options.classes) - 1}));
     }
-    bool const kinds = c.options.topk_first;
+    bool const kinds = c.options.order == plimsoll::candidate_order::topk_first;
     masked const got = mask_on_host(c);
     ints lowest_kept(at(2 * pools_of(c)), 0x7fffffff);
     ints highest_gone(lowest_kept.size(), -1);
@@ -337,7 +337,8 @@ class mask_steps {
     gather.lists = lists_;
     gather.scores = scores;
     gather.drop_by = o.drop_by;
-    gather.choices_first = o.topk_first && c_.width() > o.top_k;
+    gather.choices_first =
+        (o.order == plimsoll::candidate_order::topk_first) && c_.width() > o.top_k;
     gather.classes = o.classes;
     if (!c_.priorities.empty()) {
       gather.class_bits = bit_width(static_cast<std::uint64_t>(o.classes - 1));
@@ -482,7 +483,7 @@ TEST_CASE("capacity_mask: the same bits in every team") {
   experts.options.expert_drop = 0.5;
   experts.options.max_selected = 1;
   experts.options.drop_by = drop_policy::random;
-  experts.options.topk_first = false;
+  experts.options.order = plimsoll::candidate_order::together;
   check_steps(experts);
   check_steps(large_mask(14, 0, 1, 1, 0));
 }

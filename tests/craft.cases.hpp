@@ -318,12 +318,12 @@ void check_other_outputs(craft_case const& c, crafted<P> const& expected) {
     CHECK(made.allocation.replicas == expected.plan.allocation.replicas);
     CHECK(made.allocation.curve == expected.plan.allocation.curve);
     CHECK(made.estimate.gain == expected.plan.estimate.gain);
-    CHECK(made.plan.ranks == c.options.on.ranks);
-    CHECK(made.plan.physical_to_logical.extent(1) == expected.slots);
-    CHECK(made.plan.physical_to_logical.to_host() == expected.map);
-    CHECK(made.plan.rank_offsets.to_host() == expected.offsets);
-    CHECK(made.plan.replica_count.to_host() == expected.counts);
-    CHECK(same(made.plan.certificates, expected.plan.certificates));
+    CHECK(made.ranks == c.options.on.ranks);
+    CHECK(made.physical_to_logical.extent(1) == expected.slots);
+    CHECK(made.physical_to_logical.to_host() == expected.map);
+    CHECK(made.rank_offsets.to_host() == expected.offsets);
+    CHECK(made.replica_count.to_host() == expected.counts);
+    CHECK(same(made.certificates, expected.plan.certificates));
   }
 }
 

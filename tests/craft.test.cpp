@@ -290,10 +290,10 @@ TEST_CASE("craft: a returned placement: arguments are checked; no layers") {
   CHECK(refusal({.on = {.ranks = 4}, .groups = 3}) ==
         "craft: groups: expected a number that divides 8 experts, got 3");
   auto const none = made(0, {.on = {.ranks = 4}});
-  CHECK(none.plan.certificates.empty());
-  CHECK(none.plan.physical_to_logical.extent(0) == 0);
-  CHECK(none.plan.physical_to_logical.extent(1) == 12);
-  CHECK(none.plan.rank_offsets.extent(1) == 5);
+  CHECK(none.certificates.empty());
+  CHECK(none.physical_to_logical.extent(0) == 0);
+  CHECK(none.physical_to_logical.extent(1) == 12);
+  CHECK(none.rank_offsets.extent(1) == 5);
   CHECK(none.allocation.replicas.empty());
 }
 

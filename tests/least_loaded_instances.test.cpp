@@ -116,7 +116,7 @@ TEST_CASE("least_loaded: no plan within the limits is below the bound, nor below
     planner.plan(c.loads);
     planner.check();
     plimsoll::validate(plimsoll::seq, planner.plan_ref(), c.loads, c.options);
-    plimsoll::certificate const got = planner.report()[0].result;
+    plimsoll::certificate const got = planner.report()->result;
     // Levels are below 2^53, so that this conversion is exact.
     double const best = static_cast<double>(best_plan(c).peak) / 65536;
     REQUIRE(got.lower_bound <= best);

@@ -363,7 +363,7 @@ PLIMSOLL_TEST_CASE("llep: refused updates", P, PLIMSOLL_PREPARED_POLICIES) {
   llep_case const c = make_even_case(9);
   llep_group<P> const group(c, {});
   plimsoll::llep rank(make_policy<P>(), {1, group.options()});
-  auto const refusal = [&](auto const& homes, plimsoll::rank_set const& on = {}) {
+  auto const refusal = [&](plimsoll::expert_homes const& homes, plimsoll::rank_set const& on = {}) {
     return refusal_of([&] {
       rank.update(homes, on);
       rank.check();
@@ -372,23 +372,23 @@ PLIMSOLL_TEST_CASE("llep: refused updates", P, PLIMSOLL_PREPARED_POLICIES) {
   array_in<std::int32_t, P> homes(ints{0, 1, 2, 3, 0, 1, 2, 3, 0});
   array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 1, 1, 0});
   array_in<double, P> const speeds(std::vector<double>{1, 1, -1, 1});
-  plimsoll::vector_ref<std::int32_t const> const eight(homes.data(), 8);
+  plimsoll::expert_homes const eight{.home_rank = {homes.data(), 8}};
   check_message(refusal(eight), "no error");
-  check_message(refusal(homes.view1()), "llep::update: home_rank: expected 8 experts, got 9");
+  check_message(refusal({.home_rank = homes.view1()}),
+                "llep::update: homes.home_rank: expected 8 experts, got 9");
   check_message(refusal(eight, {.ranks = 3}),
                 "llep::update: on.ranks: expected 4 ranks, as in the placement, got 3");
   check_message(refusal(eight, {.active = active.view1()}),
-                "llep::update: residents or home_rank: expected a live rank for every expert, got "
+                "llep::update: homes: expected a live rank for every expert, got "
                 "none for expert 3");
   check_message(refusal(eight, {.speeds = speeds.view1()}),
                 "llep::update: on.speeds: expected values from 2^-64 to 2^64, got -1 for rank 2");
   plimsoll::placement_ref const residents{.physical_to_logical = homes.view2(1, 9), .ranks = 4};
-  check_message(refusal(residents),
-                "llep::update: residents.physical_to_logical: expected 1 to 8 slots, got 9");
+  check_message(refusal({.residents = residents}),
+                "llep::update: homes.residents.physical_to_logical: expected 1 to 8 slots, got 9");
   homes.assign(ints{0, 1, 2, 3, 0, 1, 2, 4, 0});
-  check_message(
-      refusal(eight),
-      "llep::update: residents or home_rank: expected ranks from 0 to 3, got 4 for expert 7");
+  check_message(refusal(eight),
+                "llep::update: homes: expected ranks from 0 to 3, got 4 for expert 7");
 }
 
 }  // namespace plimsoll_test

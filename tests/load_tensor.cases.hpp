@@ -574,7 +574,7 @@ PLIMSOLL_TEST_CASE("load_tensor: decay", P, PLIMSOLL_PREPARED_POLICIES) {
     for (std::uint64_t step = 0; step < 20; ++step) {
       auto const loads = rough_loads<float>(layers * experts, 200 + step);
       array_in<float, P> const in(loads);
-      object.update(in.view2(layers, experts));
+      object.push(in.view2(layers, experts));
       for (std::size_t i = 0; i < expected.size(); ++i) {
         double const volatile product = expected[i] * decay;  // no fused multiply-add
         expected[i] = product + static_cast<double>(loads[i]);

@@ -172,7 +172,7 @@ TEST_CASE_TEMPLATE("load_tensor: prepared objects allocate once", P, PLIMSOLL_HO
       integers.steps(plimsoll::tensor_ref<std::int32_t>(steps.data(), 4, 3, 200));
       reals.push(matrix_ref<float const>(loads.data(), 3, 200));
       reals.sum(matrix_ref<double>(real_sum.data(), 3, 200));
-      average.update(matrix_ref<float const>(loads.data(), 3, 200));
+      average.push(matrix_ref<float const>(loads.data(), 3, 200));
       average.reset(2);
     }
     CHECK(integers.size() == 4);
@@ -231,7 +231,7 @@ TEST_CASE("load_tensor: vectors and spans are outputs, functions are loads") {
   plimsoll::load_decay average(seq, 2, 3, {.decay = 0.5});
   for (int step = 0; step < 2; ++step) {
     window.push(loads);
-    average.update(loads);
+    average.push(loads);
   }
   window.sum(matrix_ref<std::int64_t>(sum.data(), 2, 3));
   CHECK(sum == std::vector<std::int64_t>{0, 2, 4, 20, 22, 24});
@@ -391,10 +391,10 @@ TEST_CASE("load_tensor: shapes and options of prepared objects are checked") {
   CHECK_REFUSED(read(1, 2, 4), "load_window::steps: out: expected 3 experts, got 4");
 
   plimsoll::load_decay average(seq, 2, 3, {.decay = 1});
-  CHECK_REFUSED(average.update(matrix_ref<std::int32_t>(loads.data(), 3, 3)),
-                "load_decay::update: loads: expected 2 layers, got 3");
-  CHECK_REFUSED(average.update(matrix_ref<std::int32_t>(loads.data(), 2, 2)),
-                "load_decay::update: loads: expected 3 experts, got 2");
+  CHECK_REFUSED(average.push(matrix_ref<std::int32_t>(loads.data(), 3, 3)),
+                "load_decay::push: loads: expected 2 layers, got 3");
+  CHECK_REFUSED(average.push(matrix_ref<std::int32_t>(loads.data(), 2, 2)),
+                "load_decay::push: loads: expected 3 experts, got 2");
   CHECK_REFUSED(average.reset(2), "load_decay::reset: layer: expected 0 to 1 as the layer, got 2");
   double const nan = std::numeric_limits<double>::quiet_NaN();
   CHECK_REFUSED(plimsoll::load_decay(seq, 2, 3, {.decay = 0.0}),

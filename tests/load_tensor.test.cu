@@ -32,7 +32,7 @@ PLIMSOLL_TEST_CASE("load_tensor: calls can be captured in a CUDA graph and repla
     steps.push(counts.view2(1, experts));
     steps.sum(sum.view2(1, experts));
     steps.steps(kept.view3(window, 1, experts));
-    average.update(counts.view2(1, experts));
+    average.push(counts.view2(1, experts));
   });
 
   std::vector<std::vector<std::int64_t>> pushed;

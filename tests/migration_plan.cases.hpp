@@ -188,7 +188,7 @@ inline void check_several_steps_by_hand(plan_fn plan) {
   CHECK(plan(c).map == c.map);
   CHECK(plan(c).reports[0].expected_gain == 0);
   // Without validation, a copy that gains in the mean of both is made.
-  c.options.validate = false;
+  c.options.judge_on = plimsoll::judged_steps::all;
   c.loads = {10, 2, 8, 4};
   plan_result const got = plan(c);
   CHECK(got.map == ints{0, -1, 1, 0});
@@ -222,7 +222,8 @@ inline void check_random(plan_fn plan, bool has_steps) {
     }
     c->options.max_moves = draw.any<std::int64_t>({0, 1, 3, 8, 20, plimsoll::unlimited});
     c->options.max_moves_per_layer = draw.any<std::int64_t>({1, 4, 8, plimsoll::unlimited});
-    c->options.validate = !has_steps || !draw.one_in(3);
+    c->options.judge_on = !has_steps || !draw.one_in(3) ? plimsoll::judged_steps::unseen
+                                                        : plimsoll::judged_steps::all;
     plan_result const got = plan(*c);
     if (!has_steps) {
       check_plan(*c, got);

@@ -220,7 +220,8 @@ TEST_CASE("plan_within: several steps, by the definition") {
     draws draw(seed + 99);
     index_t const steps = draw.among(1, 5);
     add_steps(*c, steps, seed, draw.one_in(4));
-    c->options.validate = !draw.one_in(4);
+    c->options.judge_on =
+        !draw.one_in(4) ? plimsoll::judged_steps::unseen : plimsoll::judged_steps::all;
     c->options.move_price = draw.any({0.0, 0.0, 0.001, 0.03});
     c->options.max_moves = draw.any<std::int64_t>({1, 2, 5, 9, plimsoll::unlimited});
     c->options.max_moves_per_layer = draw.any<std::int64_t>({1, 3, 6, plimsoll::unlimited});
@@ -293,7 +294,7 @@ TEST_CASE("plan_within: noise alone moves nothing") {
       c.to = plan(history);
       c.options = {.split = split};
       CHECK(plan_serially(c).moves() == 0);
-      c.options.validate = false;
+      c.options.judge_on = plimsoll::judged_steps::all;
       CHECK(plan_serially(c).moves() > 0);
     }
   }
@@ -614,7 +615,7 @@ TEST_CASE("plan_within: one bonus, by the definition") {
     c->where.load_exponent = draw.any({1.0, 0.8});
     c->options.candidates = plimsoll::migration_candidates::one_bonus;
     c->options.keep_bonus = draw.any({0.0, 0.2, 0.8, 2.0});
-    c->options.validate = false;
+    c->options.judge_on = plimsoll::judged_steps::all;
     c->options.max_moves = draw.any<std::int64_t>({1, 3, plimsoll::unlimited});
     plan_inputs<plimsoll::seq_policy, std::int64_t> const in(*c, c->loads);
     plimsoll::rank_set on = in.where().on;
@@ -692,7 +693,8 @@ TEST_CASE("layer_planner: the same bits as plan_within, call after call") {
     }
     draws draw(seed + 17);
     index_t const most = draw.among(1, 6);
-    c->options.validate = draw.one_in(2);
+    c->options.judge_on =
+        draw.one_in(2) ? plimsoll::judged_steps::unseen : plimsoll::judged_steps::all;
     c->options.max_moves = draw.any<std::int64_t>({2, 5, plimsoll::unlimited});
     bool const knows_nodes =
         !c->where.node_experts.empty() || c->where.replica_anti_affinity == anti_affinity::node;
@@ -703,8 +705,8 @@ TEST_CASE("layer_planner: the same bits as plan_within, call after call") {
     longs const mean = c->loads;
     plan_inputs<plimsoll::seq_policy, std::int64_t> const given(*c, c->loads);
     counting_resource counting;
-    plimsoll::layer_planner planner(given.from(), most, given.where(), c->options,
-                                    plimsoll::seq(counting));
+    plimsoll::layer_planner planner(plimsoll::seq(counting), given.from(), most, given.where(),
+                                    c->options);
     std::size_t const allocations = counting.allocations();
     for (std::uint64_t call = 0; call < 3; ++call) {
       CAPTURE(call);
@@ -772,7 +774,7 @@ TEST_CASE("price_of_move: what steps save pays for what a move loses") {
 TEST_CASE("layer_planner: shapes are checked") {
   plan_case const c = moved_case(split_rule::even).only(0);
   plan_inputs<plimsoll::seq_policy, std::int64_t> const in(c, c.loads);
-  plimsoll::layer_planner planner(in.from(), 2);
+  plimsoll::layer_planner planner(plimsoll::seq, in.from(), 2);
   ints map(static_cast<std::size_t>(c.slots));
   ints counts(static_cast<std::size_t>(c.experts));
   longs const three(static_cast<std::size_t>(3 * c.experts), 1);
@@ -815,12 +817,13 @@ TEST_CASE("layer_planner: shapes are checked") {
       "physical_to_logical: expected every expert in at least 1 slot of a live rank, got none in "
       "layer 0, expert 0";
   CHECK(refused(1, c.experts, c.slots, other) == name + "from." + lacks);
-  CHECK(refusal_of([&] { plimsoll::layer_planner(other, 2); }) == "layer_planner: layer." + lacks);
-  CHECK(refusal_of([&] { plimsoll::layer_planner(in.from(), 0); }) ==
+  CHECK(refusal_of([&] { plimsoll::layer_planner(plimsoll::seq, other, 2); }) ==
+        "layer_planner: layer." + lacks);
+  CHECK(refusal_of([&] { plimsoll::layer_planner(plimsoll::seq, in.from(), 0); }) ==
         "layer_planner: steps: expected 1 to 2147483647 steps, got 0");
   plan_case const two = moved_case(split_rule::even);
   plan_inputs<plimsoll::seq_policy, std::int64_t> const both(two, two.loads);
-  CHECK(refusal_of([&] { plimsoll::layer_planner(both.from(), 1); }) ==
+  CHECK(refusal_of([&] { plimsoll::layer_planner(plimsoll::seq, both.from(), 1); }) ==
         "layer_planner: layer.physical_to_logical: expected 1 layer, got " +
             std::to_string(two.layers));
 }

@@ -609,7 +609,7 @@ PLIMSOLL_TEST_CASE("minmax_lp: refused updates", P, PLIMSOLL_PREPARED_POLICIES) 
 
   // Values are refused where they are read.
   array_in<double, P> const speeds(reals{1 << 20, 4});
-  lp.update(0, in.placement(), {.speeds = speeds.view1()});
+  lp.update(0, in.placement(), plimsoll::rank_set{.speeds = speeds.view1()});
   CHECK(refusal_of([&] { lp.check(); }) ==
         "minmax_lp::update: on.speeds: expected speeds of live ranks from 2^-16 of the fastest to "
         "the fastest, got 4 for rank 1, where the fastest has 1048576 in layer 0");

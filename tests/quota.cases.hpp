@@ -264,8 +264,8 @@ ints sources_of(source_case const& c) {
   array_in<std::int32_t, P> const counts(c.counts);
   array_in<std::int32_t, P> out(c.plan.ranks * c.plan.slots, -7);
   plimsoll::source_quotas(make_policy<P>(), quotas.view1(),
-                          counts.view2(c.plan.ranks, c.plan.experts), in.placement(), c.nodes,
-                          out.view2(c.plan.ranks, c.plan.slots));
+                          counts.view2(c.plan.ranks, c.plan.experts), in.placement(),
+                          {.nodes = c.nodes}, out.view2(c.plan.ranks, c.plan.slots));
   return out.values();
 }
 
@@ -600,8 +600,8 @@ PLIMSOLL_TEST_CASE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
   for (auto const& [x, expected] : source_shapes()) {
     check_message(message([&, &x = x] {
                     plimsoll::source_quotas(policy, places(numbers.data(), x[1]),
-                                            numbers.view2(x[2], x[3]), in.placement(), x[0],
-                                            out.view2(x[4], x[5]));
+                                            numbers.view2(x[2], x[3]), in.placement(),
+                                            {.nodes = x[0]}, out.view2(x[4], x[5]));
                   }),
                   "source_quotas: " + expected);
   }

@@ -293,7 +293,7 @@ TEST_CASE("quota: temporary memory") {
   check_temporaries(1, [&](auto& resource) {
     plimsoll::source_quotas(plimsoll::seq(resource), quotas,
                             plimsoll::matrix_ref<std::int32_t const>(counts.data(), 2, 2),
-                            in.placement(), 1,
+                            in.placement(), {},
                             plimsoll::matrix_ref<std::int32_t>(numbers.data(), 2, 3));
   });
   // The arrays that all tiles share, and the scratch of the two launches over tiles.

@@ -175,7 +175,7 @@ PLIMSOLL_TEST_CASE("replan: a window that is not full yet says what its steps sa
     array_in<std::int32_t, P> const loads(window.loads);
     plan_in<P> const in_use(c, c.in_use);
     found.push_back(plimsoll::replan(make_policy<P>(), loads.view3(4 + empty, 1, 4), in_use.ref(),
-                                     c.options, planner)
+                                     planner, c.options)
                         .decision);
   }
   for (replan_decision const& one : found) {
@@ -381,7 +381,7 @@ PLIMSOLL_TEST_CASE("replan: plans of the halves, and the plan of all steps, alig
   };
   plimsoll::replan_options<moe_cost> options = c.options;
   auto const got =
-      plimsoll::replan(policy, loads.view3(9, c.layers, c.experts), in_use.ref(), options, planner);
+      plimsoll::replan(policy, loads.view3(9, c.layers, c.experts), in_use.ref(), planner, options);
   auto const planned = [&](index_t first, index_t count) {
     auto const fresh = planner(
         policy, plimsoll::detail::part_of(

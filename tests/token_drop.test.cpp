@@ -117,7 +117,7 @@ TEST_CASE("token_drop: the launches of a device, with options that need more") {
   c.options.limit.drop_by = plimsoll::drop_policy::random;
   CHECK(launches_of(c) == 6);
   c.options.limit.expert_drop = 0;
-  c.options.limit.topk_first = false;
+  c.options.limit.order = plimsoll::candidate_order::together;
   CHECK(launches_of(c) == 5);
 }
 

@@ -8,8 +8,10 @@
 namespace plimsoll_test {
 
 template <class T>
-inline constexpr bool can_be_scores = plimsoll::score_matrix_view<plimsoll::matrix_ref<T>> &&
-                                      plimsoll::score_matrix_view<plimsoll::matrix_ref<T const>>;
+inline constexpr bool can_be_scores =
+    plimsoll::detail::fault_of_argument<plimsoll::matrix_ref<T const>, 2,
+                                        plimsoll::detail::any_score, false>() ==
+    plimsoll::detail::argument_fault::none;
 static_assert(can_be_scores<float> && can_be_scores<float16> && can_be_scores<bfloat16>);
 static_assert(!can_be_scores<double> && !can_be_scores<std::int32_t> &&
               !can_be_scores<std::uint16_t>);

@@ -67,7 +67,7 @@ inline void check_literal(fill_fn fill_of) {
   level.slots = 2;
   level.options.rank = 0;
   level.options.line.top_k = 1;
-  level.options.line.local_counts_only = false;
+  level.options.line.counts = plimsoll::counted_ranks::all;
   level.ids.assign(64, 0);
   level.others = {0, 0, 0, 64};
   check(level);
@@ -268,7 +268,7 @@ inline std::vector<refused_fill> refusals() {
   same.options.line.on.ranks = 5;
   same.options.line.slots = 23;
   fill_case& poured = next(
-      "waterfill: options.line.literal: expected false unless fill_method::sampled is set, got "
+      "waterfill: options.line.arithmetic: expected exact unless fill_method::sampled is set, got "
       "true");
   poured.options.line = plimsoll::literal_waterfill(poured.options.line);
   poured.options.line.method = fill_method::surplus;
@@ -317,7 +317,7 @@ PLIMSOLL_TEST_CASE("waterfill: refuses invalid input", P, PLIMSOLL_PREPARED_POLI
   literal.line = plimsoll::literal_waterfill(literal.line);
   literal.line.on.active = active.view1();
   check_message(made(placement, literal),
-                "waterfill: options.line.literal: expected false unless all ranks are live and "
+                "waterfill: options.line.arithmetic: expected exact unless all ranks are live and "
                 "equal, got true with a dead rank");
 
   plimsoll::waterfill fill(policy, placement, c.options);
@@ -337,13 +337,13 @@ PLIMSOLL_TEST_CASE("waterfill: refuses invalid input", P, PLIMSOLL_PREPARED_POLI
   check_message(filled(4, 4, {}), "no error");
   // A refused call keeps the last plan and does not read new loads.
   array_in<std::int64_t, P> const none(std::vector<std::int64_t>(10, 0));
-  double const level = plimsoll::read(policy, fill.report())[0].level;
+  double const level = plimsoll::read(policy, fill.report()).level;
   CHECK(level > 0);
   plimsoll::detail::launch(
       plimsoll::detail::resolve(policy), 2,
       plimsoll::detail::copy_rows_body<std::int64_t>{none.view2(2, 5), fill.loads()});
   check_message(filled(3, 4, {}), "waterfill::fill: ids: expected 4 tokens, got 3");
-  CHECK(plimsoll::read(policy, fill.report())[0].level == level);
+  CHECK(plimsoll::read(policy, fill.report()).level == level);
   check_message(filled(4, 3, {}), "waterfill::fill: ids: expected 4 columns, got 3");
   check_message(
       filled(4, 4, {weights.view2(4, 4), {}}),

@@ -18,15 +18,15 @@ TEST_CASE("waterfill: ids of 64 bits") {
 TEST_CASE("waterfill: literal_waterfill keeps the other options") {
   waterline_options given;
   given.top_k = 3;
-  given.local_counts_only = true;
+  given.counts = plimsoll::counted_ranks::own;
   given.min_tokens = 9;
   given.weight = 2;
   given.candidates = candidate_ranks::all;
   waterline_options const line = plimsoll::literal_waterfill(given);
-  CHECK(line.literal);
+  CHECK(line.arithmetic == plimsoll::fill_arithmetic::sglang);
   CHECK(line.method == fill_method::sampled);
   CHECK(line.candidates == candidate_ranks::visited);
-  CHECK(line.local_counts_only);
+  CHECK(line.counts == plimsoll::counted_ranks::own);
   CHECK(line.top_k == 3);
   CHECK(line.min_tokens == 9);
   CHECK(line.weight == 2);

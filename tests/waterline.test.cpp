@@ -232,12 +232,12 @@ TEST_CASE("waterline: plans from the source's counts alone") {
   for (std::uint64_t seed = 0; seed < cases_of(100); ++seed) {
     CAPTURE(seed);
     line_case c = random_line(seed, seed % 3 == 0 ? fill_method::sampled : fill_method::surplus);
-    c.options.literal = false;
-    c.options.local_counts_only = true;
+    c.options.arithmetic = plimsoll::fill_arithmetic::exact;
+    c.options.counts = plimsoll::counted_ranks::own;
     host_line const in(c);
     auto line = in.make();
     line_case others = c;
-    others.options.local_counts_only = false;
+    others.options.counts = plimsoll::counted_ranks::all;
     host_line const knowing(others);
     auto knowing_line = knowing.make();
     std::int64_t live = 0;
@@ -430,7 +430,7 @@ TEST_CASE("waterline: literal rows may go to any rank if no rank is above the le
   c.options = {
       .on = {.ranks = 2}, .slots = 2, .top_k = 2, .max_tokens = 2, .method = fill_method::sampled};
   c.options.min_tokens = 0;
-  c.options.literal = true;
+  c.options.arithmetic = plimsoll::fill_arithmetic::sglang;
   c.ids = {{0, 0, 1, 1}, {}};
   CHECK(pour_on_host(c).of[0].ranks == ints{1, 1});
   // With one more row on rank 0, tokens that visit rank 0 alone stay.
@@ -489,10 +489,10 @@ TEST_CASE("waterline: fill writes only the outputs that are given") {
   line.plan(counts, 0);
   line.fill(topk_ids, 0, {}, no_ids, {.ranks = ranks});
   CHECK(ranks == expected.ranks);
-  CHECK(numbers_in(line.report()[0]) == numbers_in(expected.report));
+  CHECK(numbers_in(*line.report()) == numbers_in(expected.report));
   line.plan(counts, 0);
   line.fill(topk_ids, 0, {}, no_ids, {});
-  CHECK(numbers_in(line.report()[0]) == numbers_in(expected.report));
+  CHECK(numbers_in(*line.report()) == numbers_in(expected.report));
   ints filled(16, gap_value);
   line.plan(counts, 0);
   line.fill(topk_ids, 0, {}, plimsoll::matrix_ref<std::int32_t>(filled.data(), 8, 2), {});
@@ -500,11 +500,11 @@ TEST_CASE("waterline: fill writes only the outputs that are given") {
   // No tokens.
   line.plan(counts, 1);
   line.fill(plimsoll::matrix_ref<std::int32_t const>(nullptr, 0, 1), 1, {}, no_ids, {});
-  CHECK(numbers_in(line.report()[0]) == longs{8, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1});
+  CHECK(numbers_in(*line.report()) == longs{8, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1});
   // Fewer tokens than were counted: the given ones are placed.
   line.plan(counts, 0);
   line.fill(plimsoll::matrix_ref<std::int32_t const>(ids.data() + 4, 4, 1), 0, {}, no_ids, {});
-  CHECK(numbers_in(line.report()[0]) == longs{8, 4, 4, 4, 0, 0, 0, 0, 0, -1, -1});
+  CHECK(numbers_in(*line.report()) == longs{8, 4, 4, 4, 0, 0, 0, 0, 0, -1, -1});
   CHECK(line.options().slots == 4);
 }
 
@@ -553,8 +553,8 @@ TEST_CASE("waterline: refuses invalid options") {
         "weight: expected a finite number, got inf");
   CHECK(refused([](options& o) { o.weight = std::nanf(""); }) ==
         "weight: expected a finite number, got NaN");
-  CHECK(refused([](options& o) { o.literal = true; }) ==
-        "literal: expected false unless fill_method::sampled is set, got true");
+  CHECK(refused([](options& o) { o.arithmetic = plimsoll::fill_arithmetic::sglang; }) ==
+        "arithmetic: expected exact unless fill_method::sampled is set, got sglang");
 
   // Arrays.
   auto const with_offsets = [&](ints const& offsets) {
@@ -575,7 +575,7 @@ TEST_CASE("waterline: refuses invalid options") {
   auto const with_arrays = [&](fill_method rule, bool literal, bool are_active, bool are_fast) {
     return refused([&](options& o) {
       o.method = rule;
-      o.literal = literal;
+      o.arithmetic = literal ? plimsoll::fill_arithmetic::sglang : plimsoll::fill_arithmetic::exact;
       o.rank_offsets = offsets;
       if (are_active) {
         o.on.active = active;
@@ -587,9 +587,10 @@ TEST_CASE("waterline: refuses invalid options") {
   };
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
   CHECK(with_arrays(fill_method::sampled, true, true, false) ==
-        "literal: expected false unless all ranks are live and equal, got true with a dead rank");
+        "arithmetic: expected exact unless all ranks are live and equal, got sglang with a dead "
+        "rank");
   CHECK(with_arrays(fill_method::sampled, true, false, true) ==
-        "literal: expected false unless all ranks are live and equal, got true with unequal "
+        "arithmetic: expected exact unless all ranks are live and equal, got sglang with unequal "
         "speeds");
   speeds[1] = nan;
   CHECK(with_arrays(fill_method::surplus, false, true, true) ==
@@ -725,8 +726,8 @@ class line_steps {
     ranks.numbers = &numbers;
     waterline_rules rules{};
     rules.sampled = o.method == fill_method::sampled;
-    rules.literal = o.literal;
-    rules.local_counts_only = o.local_counts_only;
+    rules.literal = o.arithmetic == plimsoll::fill_arithmetic::sglang;
+    rules.local_counts_only = o.counts == plimsoll::counted_ranks::own;
     rules.any_rank = o.candidates == candidate_ranks::all;
     rules.min_tokens = o.min_tokens;
     rules.top_k = o.top_k;
@@ -743,7 +744,7 @@ class line_steps {
     count.rows = rows;
     count.loads = {counts.data(), 2, ranks_};
     count.source = source_;
-    count.every_token = o.literal;
+    count.every_token = o.arithmetic == plimsoll::fill_arithmetic::sglang;
     count.clearing = true;
     check_step(count, count.problems(), counts);
     CHECK(counts == longs(counts.size(), 0));
@@ -908,7 +909,9 @@ TEST_CASE("waterline: the same bits in every team") {
     if (loads.empty()) {
       ints const owners = c.owners();
       loads = counted(c, 1, owners);
-      loads = c.options.local_counts_only ? loads : sum_of({loads, counted(c, 3, owners)});
+      loads = (c.options.counts == plimsoll::counted_ranks::own)
+                  ? loads
+                  : sum_of({loads, counted(c, 3, owners)});
     }
     host_line const in(c);
     poured const expected = in.pour(loads, 1);
@@ -925,15 +928,17 @@ TEST_CASE("waterline: the same bits in every team") {
     return tried(90, [=](line_case& c) {
       c.options.method = fill_method::sampled;
       c.options.candidates = candidates;
-      c.options.literal = literal;
-      c.options.local_counts_only = local_counts_only;
+      c.options.arithmetic =
+          literal ? plimsoll::fill_arithmetic::sglang : plimsoll::fill_arithmetic::exact;
+      c.options.counts =
+          local_counts_only ? plimsoll::counted_ranks::own : plimsoll::counted_ranks::all;
     });
   };
   CHECK(with_rule(candidate_ranks::visited, false, false).moved > 0);
   CHECK(with_rule(candidate_ranks::all, false, false).new_destinations > 0);
   CHECK(with_rule(candidate_ranks::visited, true, false).moved > 0);
   CHECK(with_rule(candidate_ranks::visited, true, true).moved > 0);
-  CHECK(tried(90, [](line_case& c) { c.options.local_counts_only = true; }).moved > 0);
+  CHECK(tried(90, [](line_case& c) { c.options.counts = plimsoll::counted_ranks::own; }).moved > 0);
   // Ranks 0 and 3, at the level, take in rows; a dead rank; refused loads; no tokens.
   CHECK(tried(90, [](line_case&) {}, {90, 160, 0, 90, 50, 70, 90, 9, 70, 8}).surplus > 90);
   CHECK(tried(90,

@@ -78,7 +78,7 @@ inline answer plan_and_judge(request const& of) {
     return plan_near(of.in_use.ref(), history, 0.4, of.active);
   };
   answer result;
-  result.plan = plimsoll::replan(seq, of.steps, of.in_use.ref(), when, planner);
+  result.plan = plimsoll::replan(seq, of.steps, of.in_use, planner, when);
   result.transfers = list_transfers(of.in_use.ref(), result.plan.ref(), of.active);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;

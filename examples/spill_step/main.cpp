@@ -69,7 +69,7 @@ class comparison {
     if (!all_planned_alike(spilled_)) {
       result.fault = "ranks made different plans";
     }
-    result.transfers = plan.report()[0].transfers;
+    result.transfers = plan.report()->transfers;
     result.bytes = result.transfers * plan.options().expert_bytes;
     std::int64_t const copies = over_ranks(plain_.computed(), MPI_SUM);
     std::int64_t const taken_in = over_ranks(spilled_.taken_in(), MPI_SUM);

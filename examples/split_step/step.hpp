@@ -78,7 +78,7 @@ class step_runner {
     // Divides the quotas among the ranks so that as many tokens as possible stay on their rank, and
     // dispatches this rank's tokens by its part.
     plimsoll::array_ref const quotas(lplb_.quotas().data, slots());
-    plimsoll::source_quotas(policy, quotas, all_counts_, placement(), 1, source_quotas_);
+    plimsoll::source_quotas(policy, quotas, all_counts_, placement(), {}, source_quotas_);
     plimsoll::dispatch(policy, topk_ids, row(map_, 0), row(source_quotas_, self_.rank),
                        {.experts = o_.experts}, chosen, dispatching_);
 
@@ -156,7 +156,7 @@ class step_runner {
   outcome check(int step, ints const& quotas) const {
     outcome result;
     auto const& policy = backend_.policy();
-    plimsoll::waterline_report const report = plimsoll::read(policy, waterfill_.report())[0];
+    plimsoll::waterline_report const report = plimsoll::read(policy, waterfill_.report());
     if (!all_agree(quotas)) {
       result.fault = "ranks planned different quotas";
     }

@@ -12,6 +12,12 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
+/// Order of a token's pairs: those of its k choices, and of its local experts.
+enum class candidate_order : std::int32_t {
+  topk_first,  ///< top-k pairs outrank expanded candidates
+  together     ///< both compete by their keys, as in the paper's algorithm 2
+};
+
 /// Options of `capacity_mask`: the capacity, and the policy by which pairs are dropped. A *pair* is
 /// a token and one of its experts.
 struct capacity_options {
@@ -55,9 +61,8 @@ struct capacity_options {
   /// Number of token priorities, 1 to 32768. Pairs of a higher priority outrank all pairs of a
   /// lower one.
   index_t classes = 1;
-  /// Ranks top-k pairs above expanded candidates. False: both compete on equal terms, as in the
-  /// paper's algorithm 2.
-  bool topk_first = true;
+  /// Ranks top-k pairs above expanded candidates, or lets both compete on equal terms.
+  candidate_order order = candidate_order::topk_first;
   /// Most pairs that a token keeps, the best by score. 0: no limit.
   index_t max_selected = 0;
   /// Share of the experts that get no token at all (Expert Drop), 0 to 1; their number is rounded

@@ -330,10 +330,10 @@ class load_decay {
   ///   work: CUB reports and clears it, and enqueues nothing
   /// @stream enqueues one kernel of cub::DeviceFor; does not synchronize
   template <class Loads>
-  void update(Loads const& loads) {
-    detail::checked_call call("load_decay::update",
+  void push(Loads const& loads) {
+    detail::checked_call call("load_decay::push",
                               {{"layers", values().extent(0)}, {"experts", values().extent(1)}});
-    auto const in = PLIMSOLL_LOADS(call, "load_decay::update", loads, "[layers, experts]");
+    auto const in = PLIMSOLL_LOADS(call, "load_decay::push", loads, "[layers, experts]");
     pipeline_.enqueue_update(in);
   }
 

@@ -311,21 +311,23 @@ PLIMSOLL_EXPECT_ON(plan_within,
 /// Source: this library.
 class layer_planner {
  public:
+  /// @param policy `seq`, or `seq(resource)`: where the object takes its memory from
   /// @param layer the placement in use of one layer, such as `placement.of_layer(0)`, in host
   ///   memory; its numbers of experts, slots and ranks are those of all calls
   /// @param steps most steps of a call, at least 1
   /// @param where ranks and constraints of one layer, as for `plan_within`; their arrays must
   ///   outlive the object, and each call reads them anew
   /// @param options the budget, the split, and the candidates
-  /// @param policy `seq`, or `seq(resource)`: where the object takes its memory from
   /// @throws invalid_input as `plan_within`
   /// @workspace keeps what `plan_within` takes for one layer, from the policy
-  template <std::same_as<seq_policy> P = seq_policy>
-  layer_planner(placement_ref const& layer, index_t steps, placement_options const& where = {},
-                migration_options const& options = {}, P const& policy = seq)
+  template <std::same_as<seq_policy> P>
+  layer_planner(P const& policy, placement_ref const& layer, index_t steps,
+                placement_options const& where = {}, migration_options const& options = {})
       : kept_("layer_planner", layer, steps, where, options, policy.memory) {}
-  PLIMSOLL_EXPECT_ON_OF_OBJECT(layer_planner, (placement_ref const& layer, index_t steps),
-                               (layer, steps))
+  PLIMSOLL_EXPECT_ON_OF_OBJECT(layer_planner,
+                               (seq_policy const& policy, placement_ref const& layer,
+                                index_t steps),
+                               (policy, layer, steps))
 
   /// @brief Plans a layer.
   /// @param loads `[steps, experts]`, as for `plan_within`, with at most as many steps as the

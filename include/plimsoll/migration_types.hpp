@@ -63,6 +63,14 @@ enum class migration_candidates : std::int32_t {
   single_changes  ///< plans that single changes lead to: fast within a small budget
 };
 
+/// Steps on which `plan_within` judges plans.
+enum class judged_steps : std::int32_t {
+  /// With at least two steps with load: plans that are alike are made from one half of the steps
+  /// and judged on the other, and nothing moves that does not gain there.
+  unseen,
+  all  ///< the steps that the plans were made from
+};
+
 /// Options of `plan_within`.
 struct migration_options {
   /// Split of an expert's tokens among its copies, under which plans are judged: `even`, or
@@ -80,10 +88,8 @@ struct migration_options {
   std::int64_t expert_bytes = 1;
   /// Least gain in mean balancedness that each move of a layer must bring, from 0 to 1.
   double move_price = 0;
-  /// With at least two steps with load: plans that are alike are made from one half of the steps
-  /// and judged on the other, and nothing moves that does not gain there. `false`: plans are
-  /// judged on the steps that they were made from.
-  bool validate = true;
+  /// Steps on which plans are judged.
+  judged_steps judge_on = judged_steps::unseen;
   /// Plans to compare. `one_bonus` takes a tenth of the time of `all`, knows no node lists and no
   /// required anti-affinity of nodes, and moves nothing in a layer whose plan exceeds the budget.
   /// `single_changes` compares neither plans of `flow_placement` nor `to`: it takes a third of the

@@ -87,7 +87,8 @@ void check(P const& policy, Reports const& reports) {
 /// @param counts `[ranks, experts]` int32, at least 0: tokens of every source for every expert;
 ///   tokens beyond an expert's quotas get no quota
 /// @param placement one layer's slots and ranks, in the policy's memory, as `quota` accepts them
-/// @param nodes 1 to ranks; ranks are numbered node by node
+/// @param on the nodes, into which ranks are numbered node by node; ranks come from the placement,
+///   and all of them are live
 /// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s
 /// @throws invalid_input for shapes
 /// @complexity O(ranks * slots)
@@ -96,7 +97,8 @@ void check(P const& policy, Reports const& reports) {
 /// @determinism the same bits under every policy
 template <execution_policy P, class Quotas, class Counts, class SourceQuotas>
 void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
-                   placement_ref const& placement, index_t nodes, SourceQuotas&& source_quotas) {
+                   placement_ref const& placement, rank_set const& on,
+                   SourceQuotas&& source_quotas) {
   detail::checked_call call("source_quotas", {{"layers", 1}, {"ranks", placement.ranks}});
   auto const ranges = detail::ranges_of(call, placement);
   vector_ref<std::int32_t const> const whole =
@@ -105,11 +107,13 @@ void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
       PLIMSOLL_INPUT(int32, call, "source_quotas", counts, "[ranks, experts]");
   matrix_ref<std::int32_t> const out =
       PLIMSOLL_OUTPUT(int32, call, "source_quotas", source_quotas, "[ranks, slots]");
-  detail::expect_between(call, "nodes", 1, placement.ranks, nodes, "nodes");
+  rank_set const ranks = detail::with_ranks_of(call, on, placement.ranks, "on");
+  detail::expect_no_liveness(call, ranks, "quotas of dead ranks are 0", "on");
+  detail::expect_no_speeds(call, ranks, "quotas are given", "on");
   detail::expect_between(call, "counts", 1, expert_limit, from.extent(1), "experts");
   detail::enqueue_source_quotas(detail::resolve(policy), whole, from,
-                                detail::row_of(placement.physical_to_logical, 0), ranges, nodes,
-                                out);
+                                detail::row_of(placement.physical_to_logical, 0), ranges,
+                                ranks.nodes, out);
 }
 
 /// @brief Chooses the replica of every token copy.

@@ -98,7 +98,7 @@ replan_decision replan_gate(P const& policy, Loads const& loads, placement_ref c
 /// @determinism as `replan_gate`, if `plan` has the same bits
 template <execution_policy P, class Loads, class Cost, class Plan>
 gated_plan<P> replan(P const& policy, Loads const& loads, placement_ref const& in_use,
-                     replan_options<Cost> const& options, Plan const& plan) {
+                     Plan const& plan, replan_options<Cost> const& options) {
   detail::checked_call call("replan");
   auto const load = PLIMSOLL_LOADS(call, "replan", loads, "[steps, layers, experts]");
   index_t const steps = load.extent(0);

@@ -335,10 +335,19 @@ constexpr auto as_tensor(generated<F, 2> const& view) {
   return generate(one_step<F>{view.function}, 1, view.extent(0), view.extent(1));
 }
 
+/// Returns whether `View` refers to elements of type `T` that outlive it.
 template <class View, class T>
-concept view_of_element = (mdspan_like<View, 0> || mdspan_like<View, 1>)&&requires(View&& view) {
-  { view.data_handle() } -> std::convertible_to<T*>;
-};
+consteval bool refers_to() {
+  using bare = std::remove_reference_t<View>;
+  if constexpr (mdspan_like<bare, 0> || mdspan_like<bare, 1>) {
+    return std::convertible_to<decltype(std::declval<bare&>().data_handle()), T*> &&
+           !is_lost<View>();
+  } else if constexpr (contiguous_of<bare&, T>) {
+    return !is_lost<View>();
+  } else {
+    return false;
+  }
+}
 
 }  // namespace detail
 
@@ -355,22 +364,22 @@ class scalar_ref {
   constexpr scalar_ref(T& element) : data_(&element), size_(1) {}
   /// Makes a reference from a pointer, such as one to device memory.
   PLIMSOLL_HD constexpr explicit scalar_ref(T* element) : data_(element), size_(1) {}
-  /// Converts a view. Calls throw if it has no element or several.
+  /// Converts a view or a contiguous range. Calls throw if it has no element or several.
   template <class View>
-    requires(!std::same_as<std::remove_cvref_t<View>, scalar_ref>)
+    requires(!std::is_pointer_v<std::remove_cvref_t<View>> &&
+             !std::same_as<std::remove_cvref_t<View>, scalar_ref>)
   constexpr scalar_ref(View&& view) {
-    if constexpr (detail::view_of_element<std::remove_reference_t<View>, T> &&
-                  !detail::is_lost<View>()) {
+    constexpr bool fits = detail::refers_to<View, T>();
+    static_assert(fits,
+                  "Plimsoll: an output of one element must be an object of its type that is "
+                  "neither const nor temporary, or a view of one");
+    if constexpr (fits && detail::mdspan_like<std::remove_reference_t<View>, 0>) {
       data_ = view.data_handle();
       size_ = 1;
-      if constexpr (std::remove_cvref_t<View>::rank() == 1) {
-        size_ = static_cast<index_t>(view.extent(0));
-      }
-    } else {
-      static_assert(
-          detail::view_of_element<std::remove_reference_t<View>, T> && !detail::is_lost<View>(),
-          "Plimsoll: an output of one element must be an object of its type that is "
-          "neither const nor temporary, or a view of one");
+    } else if constexpr (fits) {
+      auto const elements = detail::normalize<1>(view);
+      data_ = elements.data;
+      size_ = elements.extent(0);
     }
   }
 

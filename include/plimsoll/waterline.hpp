@@ -86,7 +86,7 @@ class waterline {
   /// @param topk_ids `[tokens, top_k]` int32 or int64: slots, or -1; in the policy's memory
   /// @param source the rank whose tokens these are
   /// @param[out] loads `[2, ranks]` int64: row 0 counts the ids in each rank's slots; row 1, at the
-  ///   source, the tokens with at least one such id (with `literal` all tokens), 0 elsewhere. Ids
+  ///   source, the tokens with at least one such id (with SGLang's arithmetic all tokens), 0 elsewhere. Ids
   ///   that are not a slot are left out (`fill` reports them)
   /// @throws invalid_input for shapes and the source
   /// @complexity O(tokens top_k + ranks tokens / 512)
@@ -106,7 +106,7 @@ class waterline {
 
   /// @brief Finds the level and the slack of other ranks that the source's rows may take.
   /// @param loads `[2, ranks]` int64, at least 0, in the policy's memory: routed load and tokens at
-  ///   home of every rank; at most 2^31 - 1 in total. With `local_counts_only`, the source's counts
+  ///   home of every rank; at most 2^31 - 1 in total. With `counted_ranks::own`, the source's counts
   /// @param source the rank whose rows `fill` will place
   /// @throws invalid_input for shapes and the source; `check` throws for values
   /// @complexity O(ranks log(tokens)), times the bits of a level where ranks differ in speed
@@ -166,7 +166,7 @@ class waterline {
   [[nodiscard]] scalar_ref<waterline_report const> report() const { return line_.report(); }
   /// Tokens by which each rank is below the level before rows move: `[ranks]`, in the policy's
   /// memory. The surplus method counts a rank's rows at home as its load, sampling does not (with
-  /// `literal` as SGLang does).
+  /// SGLang's arithmetic as SGLang does).
   [[nodiscard]] vector_ref<std::int64_t const> slack() const { return line_.slack(); }
 
  private:

@@ -28,6 +28,20 @@ enum class candidate_ranks : std::int32_t {
   all       ///< any rank
 };
 
+/// Ranks whose counts a plan is made from.
+enum class counted_ranks : std::int32_t {
+  all,  ///< all ranks, which exchange their counts
+  own   ///< the source alone: it assumes that every rank has the same, so that none exchange any
+};
+
+/// Arithmetic of counts, levels and random draws.
+enum class fill_arithmetic : std::int32_t {
+  exact,
+  /// SGLang's counts, integers and hash; only for sampled rows, and only if all ranks are live and
+  /// equally fast.
+  sglang
+};
+
 /// Options of `waterline`. Arrays are in the policy's memory.
 struct waterline_options {
   /// Ranks, their nodes, liveness and speeds; dead ranks get no rows. Surplus rows stay in their
@@ -48,9 +62,8 @@ struct waterline_options {
   fill_method method = fill_method::surplus;
   /// Ranks to which a row may go: those that its token visits anyway, or all.
   candidate_ranks candidates = candidate_ranks::visited;
-  /// Plans from the source's own counts and assumes that every rank has the same: ranks need not
-  /// exchange counts.
-  bool local_counts_only = false;
+  /// Ranks whose counts a plan is made from.
+  counted_ranks counts = counted_ranks::all;
   /// Fewest rows that a source dispatches; a source with fewer keeps them all at home.
   index_t min_tokens = 64;
   /// Weight of the shared expert's output: 1 over the factor by which an engine scales the output
@@ -62,9 +75,8 @@ struct waterline_options {
   double local_preference = 1.1;
   /// Factor on the slack of other ranks on the home rank's node, for sampled rows; 1 to 16.
   double node_preference = 1;
-  /// Reproduces SGLang's counts, integer arithmetic and hash; only for sampled rows, and only if
-  /// all ranks are live and equally fast.
-  bool literal = false;
+  /// Exact, or SGLang's.
+  fill_arithmetic arithmetic = fill_arithmetic::exact;
   /// Seed of the random numbers for sampled rows.
   std::uint64_t seed = 0;
 };

@@ -28,7 +28,7 @@ int main() {
   p::validate(p::seq, plan, {.ranks = 2});
   p::validate(p::seq, plan, plan, p::transfer_plan{}, {.ranks = 2});
   p::validate(p::seq, p::spill_plan_ref{}, std::vector{3, 1}, {.ranks = 2});
-  p::layer_planner(plan, 1, {.ranks = 2});
+  p::layer_planner(p::seq, plan, 1, {.ranks = 2});
   p::minmax_lp(p::seq, plan, {.ranks = 2});
   p::waterline(p::seq, p::rank_set{.ranks = 2});
   p::least_loaded(p::seq, {.ranks = 2});

@@ -31,7 +31,7 @@ template <class Load>
   window.push(loads);
   window.sum(sums);
   plimsoll::load_decay<plimsoll::gpu_policy> decay(policy, 1, 1);
-  decay.update(loads);
+  decay.push(loads);
   decay.reset();
 }
 

@@ -42,7 +42,7 @@ lla_plan lla_plan_of(lla_run const& run) {
   planner.check();
   plimsoll::validate(policy, planner.plan_ref(), loads.view1(), run.options);
   lla_plan plan{};
-  plan.report = plimsoll::read(policy, planner.report())[0];
+  plan.report = plimsoll::read(policy, planner.report());
   auto const offsets = plimsoll::read(policy, planner.offsets());
   auto const rank_loads = plimsoll::read(policy, planner.rank_loads());
   plan.offsets.assign(offsets.begin(), offsets.end());

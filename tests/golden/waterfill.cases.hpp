@@ -64,7 +64,7 @@ waterfill_outcome outcome_of(waterfill_run const& run) {
   }
   line.check();
   return {counts.values(), plimsoll::read(policy, line.slack()),
-          plimsoll::read(policy, line.report())[0], ranks.values()};
+          plimsoll::read(policy, line.report()), ranks.values()};
 }
 using waterfill_fn = waterfill_outcome (*)(waterfill_run const&);
 

@@ -47,7 +47,7 @@ void sample_craft(Run& run) {
   auto const owned = run.call("craft", [&] {
     return plimsoll::craft(run.policy, run.in("loads", loads), options({.ranks = 2}));
   });
-  run.expect(owned.plan.replica_count.view(), {2, 2});
+  run.expect(owned.replica_count.view(), {2, 2});
 }
 PLIMSOLL_SAMPLE(craft);
 

@@ -34,7 +34,8 @@ void sample_least_loaded(Run& run) {
   auto planner =
       run.prepare("least_loaded", [&] { return plimsoll::least_loaded(run.policy, options()); });
   run.work("least_loaded::update", [&] {
-    planner.update(run.ids("home_rank", home_rank), run.ranks("on", 2, {.of_placement = true}));
+    planner.update({.home_rank = run.ids("homes.home_rank", home_rank)},
+                   run.ranks("on", 2, {.of_placement = true}));
   });
   run.work("least_loaded::plan", [&] { planner.plan(run.in("loads", loads)); });
   run.work("least_loaded::add_up", [&] { planner.add_up(run("counts", counts)); });

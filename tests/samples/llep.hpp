@@ -33,7 +33,8 @@ void sample_llep(Run& run) {
   });
   auto const home_rank = run.array(ints{0, 1}, 2);
   run.work("llep::update", [&] {
-    step.update(run.ids("home_rank", home_rank), run.ranks("on", 2, {.of_placement = true}));
+    step.update({.home_rank = run.ids("homes.home_rank", home_rank)},
+                run.ranks("on", 2, {.of_placement = true}));
   });
   run.work("llep::count", [&] { step.count(run.ids("topk_ids", ids)); });
   run.write(step.counts(), {4, 0, 0, 0});  // the all-gather

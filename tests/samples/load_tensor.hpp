@@ -88,7 +88,7 @@ void sample_load_tensor(Run& run) {
   run.work("load_window::steps", [&] { window.steps(run("out", kept)); });
   run.expect(kept, {3, 5, 0, 0, 0, 0, 0, 0});
   auto decay = run.prepare("load_decay", [&] { return plimsoll::load_decay(run.policy, 1, 2); });
-  run.work("load_decay::update", [&] { decay.update(run.in("loads", loads)); });
+  run.work("load_decay::push", [&] { decay.push(run.in("loads", loads)); });
   run.expect(decay.values(), {3, 5});
   run.work("load_decay::reset", [&] { decay.reset(0); });
   run.expect(decay.values(), {0, 0});

@@ -65,7 +65,8 @@ void sample_migration(Run& run) {
   });
   run.expect(within.physical_to_logical.view(), {0, 1, 0, 1});
   auto planner = run.call("layer_planner", [&] {
-    return plimsoll::layer_planner(placement("layer", placement_parts::map_and_offsets), 1,
+    return plimsoll::layer_planner(plimsoll::seq,
+                                   placement("layer", placement_parts::map_and_offsets), 1,
                                    where(run.ranks("where.on", 2, given)), options());
   });
   auto const row = run.array(ints{9, 9, 9, 9}, 4);

@@ -26,7 +26,8 @@ void sample_quota(Run& run) {
   auto const row = run.array(ints{2, 2, 1, 3}, 4);
   auto const of_sources = run.array(ints(8, 9), 2, 4);
   run.of_step("source_quotas", [&] {
-    plimsoll::source_quotas(run.policy, run("quotas", row), run("counts", by_rank), plan(), 1,
+    plimsoll::source_quotas(run.policy, run("quotas", row), run("counts", by_rank), plan(),
+                            run.ranks("on", 2, {.of_placement = true}),
                             run("source_quotas", of_sources));
   });
   run.expect(of_sources, {2, 2, 1, 3, 0, 0, 0, 0});

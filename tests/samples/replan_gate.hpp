@@ -27,12 +27,13 @@ void sample_replan_gate(Run& run) {
   });
   run.expect(decision.step_seconds, 4.0);
   auto const planned = run.call("replan", [&] {
-    return plimsoll::replan(run.policy, run.in("loads", loads), placement("in_use"), options(),
-                            [&](auto const& policy, auto const&) {
-                              return plimsoll::copy_placement(policy, placement.map.view(),
-                                                              placement.copies.view(), 2,
-                                                              placement.offsets.view());
-                            });
+    return plimsoll::replan(
+        run.policy, run.in("loads", loads), placement("in_use"),
+        [&](auto const& policy, auto const&) {
+          return plimsoll::copy_placement(policy, placement.map.view(), placement.copies.view(), 2,
+                                          placement.offsets.view());
+        },
+        options());
   });
   run.expect(planned.physical_to_logical.view(), {0, 1, 0, 1});
 }

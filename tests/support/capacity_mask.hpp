@@ -294,7 +294,8 @@ inline order_key key_by_score(float score, bool is_choice, std::int32_t priority
 }
 
 inline order_key key_of(mask_case const& c, candidate const& x) {
-  bool const choice = c.options.topk_first && c.width() > c.options.top_k && x.is_choice;
+  bool const choice = (c.options.order == plimsoll::candidate_order::topk_first) &&
+                      c.width() > c.options.top_k && x.is_choice;
   switch (c.options.drop_by) {
     case drop_policy::score:
       return key_by_score(c.scores[x.pair], choice, x.priority);
@@ -395,7 +396,10 @@ inline masked mask_by_sorting(mask_case const& c) {
     std::vector<std::pair<order_key, std::size_t>> row;
     for (index_t j = 0; j < c.width(); ++j) {
       if (std::size_t const pair = at(t, c.width(), j); kept[pair]) {
-        row.emplace_back(key_by_score(c.scores[pair], o.topk_first && j < o.top_k, 0), pair);
+        row.emplace_back(
+            key_by_score(c.scores[pair],
+                         (o.order == plimsoll::candidate_order::topk_first) && j < o.top_k, 0),
+            pair);
       }
     }
     std::stable_sort(row.begin(), row.end(),
@@ -514,7 +518,8 @@ inline mask_case random_mask(std::uint64_t seed) {
     c.priorities.push_back(draw.one_in(9) ? draw.any<std::int32_t>({-1, 5, -0x7fffffff, 0x7fffffff})
                                           : draw.among(0, o.classes - 1));
   }
-  o.topk_first = !draw.one_in(3);
+  o.order =
+      !draw.one_in(3) ? plimsoll::candidate_order::topk_first : plimsoll::candidate_order::together;
   o.max_selected = draw.one_in(3) ? draw.among(0, c.width()) : 0;
   o.expert_drop = draw.one_in(4) ? draw.any({0.1, 0.25, 0.5, 1.0}) : 0;
   o.normalize = draw.any({normalization::none, normalization::to_one, normalization::to_sum});

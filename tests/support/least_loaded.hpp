@@ -428,11 +428,13 @@ class spill_in {
 
   [[nodiscard]] spilled read_plan(planner const& p) const {
     auto const policy = make_policy<P>();
-    spilled result{
-        plimsoll::read(policy, p.offsets()),          plimsoll::read(policy, p.segments()),
-        plimsoll::read(policy, p.transfer_offsets()), plimsoll::read(policy, p.transfers()),
-        plimsoll::read(policy, p.rank_loads()),       plimsoll::read(policy, p.rank_bytes()),
-        plimsoll::read(policy, p.report())[0]};
+    spilled result{plimsoll::read(policy, p.offsets()),
+                   plimsoll::read(policy, p.segments()),
+                   plimsoll::read(policy, p.transfer_offsets()),
+                   plimsoll::read(policy, p.transfers()),
+                   plimsoll::read(policy, p.rank_loads()),
+                   plimsoll::read(policy, p.rank_bytes()),
+                   plimsoll::read(policy, p.report())};
     result.segments.resize(at(result.report.segments));
     result.transfers.resize(at(result.report.transfers));
     return result;

@@ -294,7 +294,7 @@ class llep_group {
       return ints(values.begin() + first, values.begin() + last);
     };
     rank_result got{};
-    got.report = plimsoll::read(policy, planner.report())[0];
+    got.report = plimsoll::read(policy, planner.report());
     got.plan.report = numbers_in(got.report);
     got.plan.offsets = plimsoll::read(policy, planner.offsets());
     got.plan.segments = numbers_in(plimsoll::read(policy, planner.segments()), got.report.segments);

@@ -58,7 +58,8 @@ class slow_plan_within {
       ints const row = costs(0, layer).in_use();
       live_.insert(live_.end(), row.begin(), row.end());
     }
-    index_t const middle = c.options.validate ? first_of_second_half() : 0;
+    index_t const middle =
+        (c.options.judge_on == plimsoll::judged_steps::unseen) ? first_of_second_half() : 0;
     if (limit_of_layer() > 0 && middle > 0) {
       validate(middle);
     } else if (limit_of_layer() > 0) {

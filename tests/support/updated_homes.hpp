@@ -89,11 +89,13 @@ class home_arrays {
   /// Updates a planner; with `same_ranks` its ranks stay.
   template <class Planner>
   void update(Planner& planner, bool same_ranks) const {
+    same_ranks ? planner.update(homes()) : planner.update(homes(), on());
+  }
+  [[nodiscard]] plimsoll::expert_homes homes() const {
     if (has_residents()) {
-      same_ranks ? planner.update(residents()) : planner.update(residents(), on());
-    } else {
-      same_ranks ? planner.update(home_rank()) : planner.update(home_rank(), on());
+      return {.residents = residents()};
     }
+    return {.home_rank = home_rank()};
   }
 
  private:
@@ -156,10 +158,7 @@ class updated_homes {
   void check_current(Planner const& planner, std::string const& name) {
     auto const message_for = [&](homes_of_experts const& of) {
       home_arrays<P> const given(of);
-      return refusal_of([&] {
-        given.has_residents() ? planner.expect_current(given.residents())
-                              : planner.expect_current(given.home_rank());
-      });
+      return refusal_of([&] { planner.expect_current(given.homes()); });
     };
     CHECK(message_for(now_) == "no error");
     if (ranks_ == 1 || now_.home_rank.empty()) {

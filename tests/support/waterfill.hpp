@@ -197,7 +197,7 @@ class fill_in {
             ints(ids.begin(), ids.end()),
             out_weights_.values(),
             out_ranks_.values(),
-            plimsoll::read(policy, line.report())[0]};
+            plimsoll::read(policy, line.report())};
   }
 
   fill_case c_;
@@ -256,7 +256,7 @@ inline sglang_output sglang_step(fill_case const& c, ways& seen) {
   auto const me = static_cast<std::size_t>(c.options.rank);
   auto const tokens = static_cast<std::size_t>(c.tokens());
   std::int64_t const experts_here = c.slots / c.ranks;
-  bool const is_static = c.options.line.local_counts_only;
+  bool const is_static = c.options.line.counts == plimsoll::counted_ranks::own;
   auto const rank_of = [&](std::int32_t id) {
     return static_cast<std::size_t>(std::clamp<std::int64_t>(id / experts_here, 0, c.ranks - 1));
   };
@@ -362,7 +362,8 @@ inline fill_case make_literal_case(std::uint64_t seed, index_t least_ranks, inde
   line.top_k = random.between(1, 8);
   line.max_tokens = 200;
   line.weight = 1 / 2.5f;
-  line.local_counts_only = random.between(0, 3) == 0;
+  line.counts =
+      random.between(0, 3) == 0 ? plimsoll::counted_ranks::own : plimsoll::counted_ranks::all;
   c.options.line = plimsoll::literal_waterfill(line);
   auto const tokens = random.between(0, 5) == 0 ? random.between(0, 63) : random.between(64, 200);
   c.ids = make_ids(random, tokens, line.top_k, c.slots);
@@ -379,7 +380,7 @@ inline fill_case make_literal_case(std::uint64_t seed, index_t least_ranks, inde
   for (index_t r = 0; r < c.ranks; ++r) {
     c.others.push_back(r == c.options.rank ? 0 : alike ? tokens : random.between(0, 300));
   }
-  if (line.local_counts_only) {
+  if (line.counts == plimsoll::counted_ranks::own) {
     c.others.assign(c.others.size(), 0);
   }
   return c;

@@ -200,7 +200,7 @@ class line_in {
     auto const policy = make_policy<P>();
     std::vector<Id> const written = gathered(out_ids.values(), k + 1, c_.step);
     return {longs(written.begin(), written.end()), gathered(out_weights.values(), k + 1, c_.step),
-            gathered(out_ranks.values(), 1, c_.step), plimsoll::read(policy, l.report())[0],
+            gathered(out_ranks.values(), 1, c_.step), plimsoll::read(policy, l.report()),
             plimsoll::read(policy, l.slack())};
   }
   /// Plans and fills with an object that is used once.
@@ -216,7 +216,9 @@ class line_in {
     }
     longs const loads = sum_of(result.counts);
     for (index_t r = 0; r < c_.ranks(); ++r) {
-      result.of.push_back(pour(l, c_.options.local_counts_only ? result.counts[at(r)] : loads, r));
+      result.of.push_back(pour(
+          l, (c_.options.counts == plimsoll::counted_ranks::own) ? result.counts[at(r)] : loads,
+          r));
     }
     return result;
   }
@@ -265,7 +267,7 @@ inline longs counted(line_case const& c, index_t source, ints const& owners) {
   longs const& ids = c.ids[at(source)];
   index_t const k = c.options.top_k;
   for (index_t t = 0; t < c.tokens(source); ++t) {
-    bool has_row = c.options.literal;
+    bool has_row = c.options.arithmetic == plimsoll::fill_arithmetic::sglang;
     for (index_t j = 0; j < k; ++j) {
       std::int64_t const id = ids[at(t * k + j)];
       if (id >= 0 && id < c.options.slots && owners[at(id)] >= 0) {
@@ -303,8 +305,9 @@ inline void check_rows(line_case const& c, index_t source, ints const& owners, p
     }
     bool const moved = has_row && rank != source;
     allowed = allowed && (has_row ? rank >= 0 && rank < c.ranks() : rank == -1) &&
-              (!moved || (c.lives(rank) && (visited || c.options.literal ||
-                                            c.options.candidates == candidate_ranks::all)));
+              (!moved || (c.lives(rank) &&
+                          (visited || (c.options.arithmetic == plimsoll::fill_arithmetic::sglang) ||
+                           c.options.candidates == candidate_ranks::all)));
     ids.push_back(has_row ? c.begin(std::max(rank, 0) + 1) + rank : -1);
     weights.push_back(has_row ? c.options.weight : 0.0f);
     counts.rows += has_row;
@@ -444,12 +447,13 @@ inline ints ranks_by_waterfill(line_case const& c, longs const& loads, index_t s
   index_t const n = c.ranks();
   longs load(loads.begin(), loads.begin() + n);
   std::int64_t const routed = std::accumulate(load.begin(), load.end(), std::int64_t{0});
-  for (index_t r = 0; r < n && !o.local_counts_only; ++r) {
+  for (index_t r = 0; r < n && (o.counts != plimsoll::counted_ranks::own); ++r) {
     load[at(r)] += loads[at(n + r)];
   }
   std::int64_t const total = std::accumulate(load.begin(), load.end(), routed / o.top_k);
   std::int64_t const level = (total + n - 1) / n;
-  bool const anywhere = o.local_counts_only || *std::max_element(load.begin(), load.end()) <= level;
+  bool const anywhere = (o.counts == plimsoll::counted_ranks::own) ||
+                        *std::max_element(load.begin(), load.end()) <= level;
   ints result;
   for (index_t t = 0; t < c.tokens(source); ++t) {
     longs weights(at(n), 0);
@@ -528,15 +532,16 @@ inline void check_outcome(line_case const& c, outcome const& got, tally& happene
     REQUIRE(got.counts[at(r)] == counted(c, r, owners));
     check_rows(c, r, owners, got.of[at(r)]);
     REQUIRE(!got.of[at(r)].report.refused);
-    if (c.options.literal) {
+    if (c.options.arithmetic == plimsoll::fill_arithmetic::sglang) {
       REQUIRE(got.of[at(r)].ranks ==
-              ranks_by_waterfill(c, c.options.local_counts_only ? got.counts[at(r)] : loads, r,
-                                 owners));
+              ranks_by_waterfill(
+                  c, (c.options.counts == plimsoll::counted_ranks::own) ? got.counts[at(r)] : loads,
+                  r, owners));
     }
   }
   if (c.options.method == fill_method::surplus) {
     check_surplus(c, got, happened);
-  } else if (!c.options.literal) {
+  } else if (c.options.arithmetic != plimsoll::fill_arithmetic::sglang) {
     check_sampled(c, got, owners);
   }
   add_to(hash, got);
@@ -590,9 +595,12 @@ inline line_case random_line(std::uint64_t seed, fill_method rule) {
   o.node_preference = draw.any({1.0, 2.0});
   o.seed = draw.bits();
   c.stream = draw.bits();
-  o.literal = rule == fill_method::sampled && draw.one_in(3);
-  o.local_counts_only = o.literal && draw.one_in(2);
-  bool const all_alike = o.literal;
+  o.arithmetic = rule == fill_method::sampled && draw.one_in(3) ? plimsoll::fill_arithmetic::sglang
+                                                                : plimsoll::fill_arithmetic::exact;
+  o.counts = (o.arithmetic == plimsoll::fill_arithmetic::sglang) && draw.one_in(2)
+                 ? plimsoll::counted_ranks::own
+                 : plimsoll::counted_ranks::all;
+  bool const all_alike = o.arithmetic == plimsoll::fill_arithmetic::sglang;
   if (!all_alike && draw.one_in(3)) {
     for (index_t r = 0; r < o.on.ranks; ++r) {
       c.active.push_back(static_cast<std::uint8_t>(draw.any({0, 1, 1, 255})));

@@ -261,7 +261,7 @@ class experiment {
       line.fill(b.ids(source), source, {.subsequence = draw}, plimsoll::matrix_ref<std::int32_t>{},
                 {.ranks = {row_ranks.data(), tokens}});
       line.check();
-      plimsoll::waterline_report const report = line.report()[0];
+      plimsoll::waterline_report const report = *line.report();
       o.rows += report.rows;
       o.moved += report.moved;
       o.new_destinations += report.new_destinations;

@@ -152,7 +152,7 @@ class planner {
     plan_.plan(of_step);
     plan_.check();
     plimsoll::validate(plimsoll::seq, plan_.plan_ref(), of_step, plan_.options());
-    spill_report const report = plan_.report()[0];
+    spill_report const report = *plan_.report();
     bool const is_excused = report.spills == 0 || report.forced > 0 || report.kept > 0 ||
                             report.raised_capacity > report.capacity;
     if (report.overload > 0 && !is_excused) {

@@ -79,7 +79,7 @@ template <class Policy, class Loads>
                                       plimsoll::craft_plan& found) {
   plimsoll::craft_placement<Policy> made;
   planning_time const time = time_of([&] { made = plimsoll::craft(policy, loads, options); });
-  assign(result, made.plan);
+  assign(result, made);
   found.estimate = std::move(made.estimate);
   found.allocation = std::move(made.allocation);
   return time;

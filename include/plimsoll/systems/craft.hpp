@@ -32,10 +32,9 @@ inline index_t replica_budget(std::int64_t bytes_per_rank, std::int64_t expert_b
   return bytes_per_rank / expert_bytes * ranks;
 }
 
-/// Results of the call of `craft` that returns its arrays.
+/// A placement in memory of a policy, and how the replicas of its layers were chosen.
 template <unqualified_policy P, class Context = kept_context<P>>
-struct craft_placement {
-  placement<P, Context> plan;
+struct craft_placement : placement<P, Context> {
   gain_estimate estimate;
   replica_allocation allocation;
 };
@@ -163,16 +162,16 @@ craft_placement<P> craft(P const& policy, Loads const& loads, craft_options cons
   index_t const experts = load.extent(2);
   auto const how = detail::checked(call, detail::resolve(policy), options);
   craft_placement<P> result{
-      .plan = {.physical_to_logical = {policy, layers, experts + how.replica_counts.back()},
-               .replica_count = {policy, layers, experts},
-               .rank_offsets = {policy, layers, how.on.ranks + 1},
-               .ranks = how.on.ranks,
-               .certificates = {}},
-      .estimate = {},
-      .allocation = {}};
-  craft_plan found = craft(policy, load, how, result.plan.physical_to_logical,
-                           result.plan.rank_offsets, result.plan.replica_count);
-  result.plan.certificates = std::move(found.certificates);
+      {.physical_to_logical = {policy, layers, experts + how.replica_counts.back()},
+       .replica_count = {policy, layers, experts},
+       .rank_offsets = {policy, layers, how.on.ranks + 1},
+       .ranks = how.on.ranks,
+       .certificates = {}},
+      {},
+      {}};
+  craft_plan found = craft(policy, load, how, result.physical_to_logical, result.rank_offsets,
+                           result.replica_count);
+  result.certificates = std::move(found.certificates);
   result.estimate = std::move(found.estimate);
   result.allocation = std::move(found.allocation);
   return result;

@@ -41,7 +41,7 @@ struct token_drop_options {
 inline capacity_options literal_token_drop(capacity_options limit) {
   limit.round = rounding_mode::down;
   limit.min_capacity = 0;
-  limit.topk_first = false;
+  limit.order = candidate_order::together;
   return limit;
 }
 

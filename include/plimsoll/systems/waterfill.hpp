@@ -37,11 +37,11 @@ struct waterfill_options {
 /// sample rows with a weak preference for home, with SGLang's integers and hash, and count a rank's
 /// own tokens twice in the level.
 ///
-/// With `local_counts_only` this is SGLang's static mode, which counts on one rank alone.
+/// With `counted_ranks::own` this is SGLang's static mode, which counts on one rank alone.
 inline waterline_options literal_waterfill(waterline_options line) {
   line.method = fill_method::sampled;
   line.candidates = candidate_ranks::visited;  // `plan` opens all ranks where SGLang does
-  line.literal = true;
+  line.arithmetic = fill_arithmetic::sglang;
   return line;
 }
 
@@ -50,7 +50,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @brief Runs one rank's part of SGLang's Waterfill: count, all-reduce, fill.
 ///
 /// The shared expert becomes one more column of top-k and one more slot on every rank. `count`
-/// writes `loads`, which the engine sums over all ranks in place unless `local_counts_only` is set;
+/// writes `loads`, which the engine sums over all ranks in place unless `counts` is `own`;
 /// `fill` then plans and writes the column. After LPLB's `dispatch`, pass the slots that it chose
 /// as ids. If that split of routed load has the smallest peak and rows may go to any rank, no other
 /// split and no other ranks for the rows give a smaller peak.

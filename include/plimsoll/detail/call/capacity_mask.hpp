@@ -58,6 +58,7 @@ inline void expect_capacity_options(std::string_view name, capacity_options cons
   if (o.sentinel >= 0 && o.sentinel < o.experts) {
     fail(name, "options.sentinel", "no expert's id", text(o.sentinel));
   }
+  expect_enumerator(name, "options.order", candidate_order::together, o.order);
   expect_enumerator(name, "options.drop_by", drop_policy::random, o.drop_by);
   expect_enumerator(name, "options.normalize", normalization::to_sum, o.normalize);
   expect_enumerator(name, "options.pad", padding_mode::to_multiple, o.pad);
@@ -236,7 +237,7 @@ class capacity_mask_pipeline {
     }
     capacity_rule const rule = rule_for(tokens);
     bool const ranked = batch.priorities.data != nullptr;
-    bool const choices_first = options_.topk_first && kinds() > 1;
+    bool const choices_first = options_.order == candidate_order::topk_first && kinds() > 1;
     bool const cuts = options_.max_selected > 0 && options_.max_selected < width();
 
     if (lists.tiles.scanned()) {

@@ -492,8 +492,7 @@ class least_loaded_pipeline {
 
   /// Waits for the context's work, and throws what the last plan or its exchange refused.
   void expect_no_fault() const {
-    throw_homes_fault({"least_loaded::update", homes_.last_update()}, "on",
-                      "residents or home_rank");
+    throw_homes_fault({"least_loaded::update", homes_.last_update()}, "on", "homes");
     for (spill_outcome const& last :
          on_host(context_, vector_ref<spill_outcome const>(arrays_.plan.outcome, 1))) {
       throw_least_loaded_fault({"least_loaded::plan", {certificate{}, last.report.refused}});

@@ -109,6 +109,7 @@ inline migration_pair expect_plan_within(std::string_view function, index_t laye
   expect_expert_bytes(function, options.expert_bytes);
   expect_move_price(function, options.move_price);
   expect_enumerator(function, "options.split", split_rule::optimal, options.split);
+  expect_enumerator(function, "options.judge_on", judged_steps::all, options.judge_on);
   expect_enumerator(function, "options.candidates", migration_candidates::single_changes,
                     options.candidates);
   expect_keep_bonus(function, options.keep_bonus);

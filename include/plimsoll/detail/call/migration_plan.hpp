@@ -320,7 +320,7 @@ class migration_planner {
     candidates made{*this};
     layer_options options = plans_in_use();
     if (budget_.of_layer > 0) {
-      index_t const middle = options_.validate ? history_.middle() : 0;
+      index_t const middle = options_.judge_on == judged_steps::unseen ? history_.middle() : 0;
       if (middle > 0) {
         validate({0, middle}, {middle, history_.steps() - middle}, made, options);
       } else {

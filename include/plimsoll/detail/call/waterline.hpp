@@ -37,6 +37,11 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
+/// Returns whether results are those of SGLang's kernels.
+inline bool is_literal(waterline_options const& options) {
+  return options.arithmetic == fill_arithmetic::sglang;
+}
+
 inline void expect_waterline_options(std::string_view function, waterline_options const& options) {
   expect_rank_set(function, options.on);
   expect_between(function, "options.slots", 1, 0x7fffffff - options.on.ranks, options.slots,
@@ -57,8 +62,10 @@ inline void expect_waterline_options(std::string_view function, waterline_option
   }
   expect_enumerator(function, "options.method", fill_method::sampled, options.method);
   expect_enumerator(function, "options.candidates", candidate_ranks::all, options.candidates);
-  if (options.literal && options.method != fill_method::sampled) {
-    fail(function, "options.literal", "false unless fill_method::sampled is set", "true");
+  expect_enumerator(function, "options.counts", counted_ranks::own, options.counts);
+  expect_enumerator(function, "options.arithmetic", fill_arithmetic::sglang, options.arithmetic);
+  if (is_literal(options) && options.method != fill_method::sampled) {
+    fail(function, "options.arithmetic", "exact unless fill_method::sampled is set", "sglang");
   }
 }
 
@@ -84,9 +91,9 @@ inline void throw_waterline_tables_fault(refused_value const& refused, std::stri
   throw_rank_fault(refused, options + "on");
   switch (found.kind) {
     case fault_kind::unequal_ranks:
-      refused.fail("options.literal", "false unless all ranks are live and equal",
-                   found.got < static_cast<double>(found.also) ? "true with a dead rank"
-                                                               : "true with unequal speeds");
+      refused.fail("options.arithmetic", "exact unless all ranks are live and equal",
+                   found.got < static_cast<double>(found.also) ? "sglang with a dead rank"
+                                                               : "sglang with unequal speeds");
     case fault_kind::rank_offsets:
       refused.fail(options + "rank_offsets",
                    "offsets that rise from 0 to at most the number of slots",
@@ -166,8 +173,8 @@ inline void throw_waterline_fault(std::string_view function, waterline_report co
 inline waterline_rules rules_of(waterline_options const& options) {
   auto const fixed = [](double x) { return static_cast<std::int64_t>(x * 65536 + 0.5); };
   return {.sampled = options.method == fill_method::sampled,
-          .literal = options.literal,
-          .local_counts_only = options.local_counts_only,
+          .literal = is_literal(options),
+          .local_counts_only = options.counts == counted_ranks::own,
           .any_rank = options.candidates == candidate_ranks::all,
           .min_tokens = options.min_tokens,
           .top_k = options.top_k,
@@ -308,7 +315,7 @@ class waterline_pipeline {
   template <class Id>
   [[nodiscard]] waterline_count_body<Id> count_body(matrix_ref<Id const> const& ids, index_t source,
                                                     matrix_ref<std::int64_t> const& loads) const {
-    return {rows_of(ids), loads, source, options_.literal, false};
+    return {rows_of(ids), loads, source, is_literal(options_), false};
   }
   [[nodiscard]] waterline_plan_body plan_body(matrix_ref<std::int64_t const> const& loads,
                                               index_t source) const {
@@ -346,10 +353,10 @@ class waterline_pipeline {
   }
 
   void enqueue_update(slot_ranges const& ranges, rank_set const* on) {
-    launch(
-        context_, 1,
-        waterline_tables_body{tables_, ranges, input_of(on), options_.literal, arrays_.line.state},
-        scratch_.data());
+    launch(context_, 1,
+           waterline_tables_body{tables_, ranges, input_of(on), is_literal(options_),
+                                 arrays_.line.state},
+           scratch_.data());
   }
   /// Waits for the context's work.
   [[nodiscard]] problem_report last_update() const {
