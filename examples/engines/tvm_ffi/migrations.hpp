@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "planning.hpp"
+#include "../common/planning.hpp"
 #include "tensors.hpp"
 
 namespace tvm_ffi_example {
@@ -31,8 +31,8 @@ struct migrations {
   static ffi::Tuple<Tensor> align(TensorView in_use, TensorView next, index_t experts,
                                   index_t ranks, index_t nodes) {
     here const at("align", in_use);
-    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
+    placement const from = plimsoll_engines::placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = plimsoll_engines::placement_of(at, "next", next, experts, ranks);
     Tensor const map = at.template empty<std::int64_t>(next.size(0), next.size(1));
     plimsoll::align(at.policy(), from.ref(), to.ref(), {.on = {.nodes = nodes}},
                     at.template out<std::int64_t, 2>(map));
@@ -46,10 +46,10 @@ struct migrations {
                                                 index_t max_moves, bool split_evenly,
                                                 bool validate) {
     here const at("plan_within", loads);
-    auto const load = plimsoll_planning::history_or_step(at, loads);
+    auto const load = plimsoll_engines::history_or_step(at, loads);
     placement const from =
-        plimsoll_planning::placement_of(at, "in_use", in_use, load.extent(2), ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, load.extent(2), ranks);
+        plimsoll_engines::placement_of(at, "in_use", in_use, load.extent(2), ranks);
+    placement const to = plimsoll_engines::placement_of(at, "next", next, load.extent(2), ranks);
     Tensor const map = at.template empty<std::int64_t>(in_use.size(0), in_use.size(1));
     Tensor const counts = at.template empty<std::int64_t>(load.extent(1), load.extent(2));
     plimsoll::plan_within(
@@ -67,8 +67,8 @@ struct migrations {
   static ffi::Tuple<Tensor> transfers(TensorView in_use, TensorView next, index_t experts,
                                       index_t ranks, index_t nodes, bool one_peer) {
     here const at("transfers", in_use);
-    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
+    placement const from = plimsoll_engines::placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = plimsoll_engines::placement_of(at, "next", next, experts, ranks);
     auto const plan =
         plimsoll::transfers(at.policy(), from.ref(), to.ref(),
                             {.on = {.nodes = nodes},
@@ -117,7 +117,7 @@ struct gate_results {
   }
 };
 
-/// `plimsoll_planning::gate` for arguments from Python.
+/// `plimsoll_engines::gate` for arguments from Python.
 template <class Backend>
 struct gate_binding {
   using tensor = TensorView;
@@ -127,7 +127,7 @@ struct gate_binding {
   static ffi::Map<ffi::String, ffi::Any> judge(TensorView loads, Decide&& decide) {
     call<Backend> const at("replan_gate", loads);
     gate_results results;
-    plimsoll_planning::add_results(decide(at), results);
+    plimsoll_engines::add_results(decide(at), results);
     return results.list;
   }
 };

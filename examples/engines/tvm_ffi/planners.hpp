@@ -10,7 +10,7 @@
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/systems/eplb.hpp>
 
-#include "planning.hpp"
+#include "../common/planning.hpp"
 #include "tensors.hpp"
 
 namespace tvm_ffi_example {
@@ -43,7 +43,7 @@ struct planners {
     auto const numbers = plimsoll::read(
         at.policy(), plimsoll::array_ref(copies.data, copies.extent(0) * copies.extent(1)));
     index_t const width = numbers.empty() ? 1 : *std::max_element(numbers.begin(), numbers.end());
-    plimsoll_planning::expert_slots const lists(at.policy(), slots, loads.extent(1));
+    plimsoll_engines::expert_slots const lists(at.policy(), slots, loads.extent(1));
     Tensor const inverse = at.template empty<std::int64_t>(loads.extent(0), loads.extent(1), width);
     plimsoll::replicas_to_padded(at.policy(), lists.ref(),
                                  at.template out<std::int64_t, 3>(inverse));
@@ -54,11 +54,11 @@ struct planners {
   static maps flow_placement(TensorView loads, index_t slots, index_t ranks, index_t nodes,
                              Optional<TensorView> active, bool split_evenly) {
     here const at("flow_placement", loads);
-    auto const load = plimsoll_planning::history(at, loads);
+    auto const load = plimsoll_engines::history(at, loads);
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll_planning::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
-                                 at.template out<std::int64_t, 2>(map),
-                                 at.template out<std::int64_t, 2>(counts));
+    plimsoll_engines::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
+                                at.template out<std::int64_t, 2>(map),
+                                at.template out<std::int64_t, 2>(counts));
     return maps(map, counts);
   }
 
@@ -66,12 +66,12 @@ struct planners {
   static named_maps select_planner(TensorView loads, index_t slots, index_t ranks, index_t nodes,
                                    Optional<TensorView> active, bool split_evenly) {
     here const at("select_planner", loads);
-    auto const load = plimsoll_planning::history(at, loads);
-    auto const plan = plimsoll_planning::choose_plan(at.policy(), load, slots,
-                                                     {at, ranks, nodes, active, split_evenly});
+    auto const load = plimsoll_engines::history(at, loads);
+    auto const plan = plimsoll_engines::choose_plan(at.policy(), load, slots,
+                                                    {at, ranks, nodes, active, split_evenly});
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll_planning::store_plan(at.policy(), plan, at.template out<std::int64_t, 2>(map),
-                                  at.template out<std::int64_t, 2>(counts));
+    plimsoll_engines::store_plan(at.policy(), plan, at.template out<std::int64_t, 2>(map),
+                                 at.template out<std::int64_t, 2>(counts));
     auto const& chosen = plan.candidates[static_cast<std::size_t>(plan.chosen)];
     return named_maps(map, counts, chosen.name);
   }
@@ -81,12 +81,12 @@ struct planners {
   static three_maps craft(TensorView loads, index_t ranks, index_t budget, index_t nodes,
                           Optional<TensorView> active, bool split_evenly) {
     here const at("craft", loads);
-    auto const load = plimsoll_planning::history(at, loads);
-    plimsoll_planning::plan_for const how(at, ranks, nodes, active, split_evenly);
+    auto const load = plimsoll_engines::history(at, loads);
+    plimsoll_engines::plan_for const how(at, ranks, nodes, active, split_evenly);
     auto const [map, counts] =
         empty_maps(at, load.extent(1), "ranks", load.extent(2) + ranks, load.extent(2));
     Tensor const offsets = at.template empty<std::int64_t>(load.extent(1), ranks + 1);
-    plimsoll_planning::plan_craft(
+    plimsoll_engines::plan_craft(
         at.policy(), load, budget, how, at.template out<std::int64_t, 2>(map),
         at.template out<std::int64_t, 2>(offsets), at.template out<std::int64_t, 2>(counts));
     return three_maps(map, counts, offsets);
@@ -96,12 +96,12 @@ struct planners {
   static maps gem(TensorView loads, TensorView tokens, TensorView latency, index_t slots,
                   index_t ranks, index_t dense_until, index_t restarts, index_t seed) {
     here const at("gem", loads);
-    auto const load = plimsoll_planning::history(at, loads);
-    auto const curves = plimsoll_planning::curves_of(at, tokens, latency, dense_until);
+    auto const load = plimsoll_engines::history(at, loads);
+    auto const curves = plimsoll_engines::curves_of(at, tokens, latency, dense_until);
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll_planning::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
-                                at.template out<std::int64_t, 2>(map),
-                                at.template out<std::int64_t, 2>(counts));
+    plimsoll_engines::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
+                               at.template out<std::int64_t, 2>(map),
+                               at.template out<std::int64_t, 2>(counts));
     return maps(map, counts);
   }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators torch.ops.plimsoll.*, for tensors on the CPU and for meta tensors.
 #include "operators.hpp"
-#include "threads.hpp"
+#include "../common/threads.hpp"
 
 namespace torch_ops_example {
 namespace {
 
 struct host {
-  using policy_type = host_threads::policy;
-  static policy_type policy_on(at::Device) { return {host_threads::threads_of_calls}; }
+  using policy_type = plimsoll_engines::host_policy;
+  static policy_type policy_on(at::Device) { return {plimsoll_engines::threads_of_calls}; }
   static void* stream_of(at::Device) { return nullptr; }
 
   struct device_guard {
@@ -43,7 +43,7 @@ TORCH_LIBRARY(plimsoll, library) {
       .def("transfers", &least_loaded_object::transfers)
       .def("transfer_offsets", &least_loaded_object::transfer_offsets);
 
-  library.def("set_threads(int threads) -> ()", &host_threads::set_threads);
+  library.def("set_threads(int threads) -> ()", &plimsoll_engines::set_threads);
   library.def(
       "rebalance_experts(Tensor weight, int num_replicas, int num_groups, int num_nodes, "
       "int num_gpus) -> (Tensor, Tensor, Tensor)");

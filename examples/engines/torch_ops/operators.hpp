@@ -60,7 +60,7 @@ void implement_migrations(torch::Library& library) {
 /// Registers the judgment of a new placement: of `gate_binding`, or `gate_shapes`.
 template <class Binding>
 void implement_gate(torch::Library& library) {
-  library.impl("replan_gate", &plimsoll_planning::gate<Binding>::replan_gate);
+  library.impl("replan_gate", &plimsoll_engines::gate<Binding>::replan_gate);
 }
 
 /// Registers all operators of a backend with tensors.

@@ -16,17 +16,17 @@
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/waterline.hpp>
 
-#include "counters.hpp"
-#include "planning.hpp"
+#include "../common/counters.hpp"
+#include "../common/planning.hpp"
 #include "tensors.hpp"
 
 namespace torch_ops_example {
 
 using counter_dict = c10::Dict<std::string, std::int64_t>;
 
-inline counter_dict to_dict(counter_list const& counted) {
+inline counter_dict to_dict(plimsoll_engines::counter_list const& counted) {
   counter_dict result;
-  for (counter const& one : counted) {
+  for (plimsoll_engines::counter const& one : counted) {
     result.insert(one.name, one.value);
   }
   return result;
@@ -212,13 +212,14 @@ class lplb final : public kept<Backend, lplb_object> {
     [[maybe_unused]] auto const at = this->again("lplb.check");
     splitter_.check();
     if (!allow_lost) {
-      expect_none_lost("lplb.dispatch", sum_of(dispatched_.to_host()),
-                       {"without_slot", "out_of_range"});
+      plimsoll_engines::expect_none_lost("lplb.dispatch",
+                                         plimsoll_engines::sum_of(dispatched_.to_host()),
+                                         {"without_slot", "out_of_range"});
     }
   }
   counter_dict counters() override {
     [[maybe_unused]] auto const at = this->again("lplb.counters");
-    return to_dict(sum_of(dispatched_.to_host()));
+    return to_dict(plimsoll_engines::sum_of(dispatched_.to_host()));
   }
 
   static c10::intrusive_ptr<lplb_object> make(Tensor const& physical_to_logical,
@@ -256,7 +257,7 @@ class waterfill final : public kept<Backend, waterfill_object> {
       : base(at), line_(at.policy(), options), rank_(rank) {}
 
   void update(optional_tensor const& rank_offsets, optional_tensor const& active) override {
-    plimsoll_planning::update_slots(this->again("waterfill.update"), line_, rank_offsets, active);
+    plimsoll_engines::update_slots(this->again("waterfill.update"), line_, rank_offsets, active);
   }
   void count(Tensor const& topk_ids, Tensor const& loads) override {
     auto const at = this->again("waterfill.count");
@@ -290,7 +291,7 @@ class waterfill final : public kept<Backend, waterfill_object> {
     [[maybe_unused]] auto const at = this->again("waterfill.check");
     line_.check();
     if (!allow_lost) {
-      expect_none_lost("waterfill.fill", report(at), {"out_of_range"});
+      plimsoll_engines::expect_none_lost("waterfill.fill", report(at), {"out_of_range"});
     }
   }
   counter_dict counters() override { return to_dict(report(this->again("waterfill.counters"))); }
@@ -313,8 +314,8 @@ class waterfill final : public kept<Backend, waterfill_object> {
   }
 
  private:
-  counter_list report(call<Backend> const& at) {
-    return sum_of(plimsoll::read(at.policy(), line_.report()));
+  plimsoll_engines::counter_list report(call<Backend> const& at) {
+    return plimsoll_engines::sum_of(plimsoll::read(at.policy(), line_.report()));
   }
 
   plimsoll::waterline<typename Backend::policy_type> line_;
@@ -347,12 +348,13 @@ class capacity_mask final : public kept<Backend, capacity_mask_object> {
   void check(bool allow_lost) override {
     [[maybe_unused]] auto const at = this->again("capacity_mask.check");
     if (!allow_lost) {
-      expect_none_lost("capacity_mask.apply", sum_of(report_.to_host()), {"out_of_range"});
+      plimsoll_engines::expect_none_lost(
+          "capacity_mask.apply", plimsoll_engines::sum_of(report_.to_host()), {"out_of_range"});
     }
   }
   counter_dict counters() override {
     [[maybe_unused]] auto const at = this->again("capacity_mask.counters");
-    return to_dict(sum_of(report_.to_host()));
+    return to_dict(plimsoll_engines::sum_of(report_.to_host()));
   }
 
   static c10::intrusive_ptr<capacity_mask_object> make(Tensor const& like, index_t experts,
@@ -381,8 +383,8 @@ class least_loaded final : public kept<Backend, least_loaded_object> {
 
   void update(Tensor const& physical_to_logical, optional_tensor const& rank_offsets,
               optional_tensor const& active) override {
-    plimsoll_planning::update_homes(this->again("least_loaded.update"), planner_,
-                                    physical_to_logical, rank_offsets, active);
+    plimsoll_engines::update_homes(this->again("least_loaded.update"), planner_,
+                                   physical_to_logical, rank_offsets, active);
   }
   void count(Tensor const& topk_ids, Tensor const& counts) override {
     auto const at = this->again("least_loaded.count");
@@ -410,13 +412,14 @@ class least_loaded final : public kept<Backend, least_loaded_object> {
     [[maybe_unused]] auto const at = this->again("least_loaded.check");
     planner_.check();
     if (!allow_lost) {
-      expect_none_lost("least_loaded.route", sum_of(routed_.to_host()),
-                       {"unplanned", "out_of_range"});
+      plimsoll_engines::expect_none_lost("least_loaded.route",
+                                         plimsoll_engines::sum_of(routed_.to_host()),
+                                         {"unplanned", "out_of_range"});
     }
   }
   counter_dict counters() override {
     [[maybe_unused]] auto const at = this->again("least_loaded.counters");
-    return to_dict(sum_of(routed_.to_host()));
+    return to_dict(plimsoll_engines::sum_of(routed_.to_host()));
   }
 
   static c10::intrusive_ptr<least_loaded_object> make(Tensor const& like, index_t rank,

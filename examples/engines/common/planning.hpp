@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans, judgments of plans, and updates of objects, from views of tensors. examples/torch_ops and
-// examples/tvm_ffi have this file in common: each of them can be copied alone, and a test compares
-// the two files byte by byte. What differs, the types of tensors and how results are allocated, is
-// in planners.hpp and migrations.hpp.
+// Plans, judgments of plans, and updates of objects, from views of tensors, for every binding. What
+// differs between bindings, the types of tensors and how results are allocated, is in their
+// planners.hpp and migrations.hpp.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace plimsoll_planning {
+namespace plimsoll_engines {
 
 using plimsoll::index_t;
 using id_matrix = plimsoll::matrix_ref<std::int64_t>;
@@ -291,4 +290,4 @@ void update_homes(Call const& at, Planner& planner, Tensor const& physical_to_lo
   }
 }
 
-}  // namespace plimsoll_planning
+}  // namespace plimsoll_engines

@@ -21,7 +21,7 @@
   TVM_FFI_EXAMPLE_EXPORT(plan_within, tvm_ffi_example::migrations<Backend>::plan_within)           \
   TVM_FFI_EXAMPLE_EXPORT(transfers, tvm_ffi_example::migrations<Backend>::transfers)               \
   TVM_FFI_EXAMPLE_EXPORT(                                                                          \
-      replan_gate, plimsoll_planning::gate<tvm_ffi_example::gate_binding<Backend>>::replan_gate)   \
+      replan_gate, plimsoll_engines::gate<tvm_ffi_example::gate_binding<Backend>>::replan_gate)    \
   TVM_FFI_EXAMPLE_EXPORT(lplb, tvm_ffi_example::lplb<Backend>::make)                               \
   TVM_FFI_EXAMPLE_EXPORT(waterfill, tvm_ffi_example::waterfill<Backend>::make)                     \
   TVM_FFI_EXAMPLE_EXPORT(capacity_mask, tvm_ffi_example::capacity_mask<Backend>::make)             \

@@ -14,9 +14,9 @@
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/waterline.hpp>
 
-#include "counters.hpp"
+#include "../common/counters.hpp"
+#include "../common/planning.hpp"
 #include "exports.hpp"
-#include "planning.hpp"
 #include "tensors.hpp"
 
 namespace tvm_ffi_example {
@@ -25,9 +25,9 @@ using ffi::Optional;
 using object_members = ffi::Map<ffi::String, ffi::Any>;
 using counter_map = ffi::Map<ffi::String, std::int64_t>;
 
-inline counter_map to_map(counter_list const& counted) {
+inline counter_map to_map(plimsoll_engines::counter_list const& counted) {
   counter_map result;
-  for (counter const& one : counted) {
+  for (plimsoll_engines::counter const& one : counted) {
     result.Set(one.name, one.value);
   }
   return result;
@@ -130,14 +130,15 @@ class lplb : kept_object<Backend> {
     [[maybe_unused]] auto const at = this->again("lplb.check");
     splitter_.check();
     if (!allow_lost) {
-      expect_none_lost("lplb.dispatch", sum_of(dispatched_.to_host()),
-                       {"without_slot", "out_of_range"});
+      plimsoll_engines::expect_none_lost("lplb.dispatch",
+                                         plimsoll_engines::sum_of(dispatched_.to_host()),
+                                         {"without_slot", "out_of_range"});
     }
   }
   /// Returns what the last dispatch of every layer counted, summed. Waits.
   counter_map counters() {
     [[maybe_unused]] auto const at = this->again("lplb.counters");
-    return to_map(sum_of(dispatched_.to_host()));
+    return to_map(plimsoll_engines::sum_of(dispatched_.to_host()));
   }
 
   static object_members make(TensorView physical_to_logical, TensorView replica_count,
@@ -182,7 +183,7 @@ class waterfill : kept_object<Backend> {
   /// `rank_offsets[ranks + 1]` int32, or none where slots are spread evenly, and which ranks live,
   /// `active[ranks]` uint8, or none where that stays. `check` throws if their values are refused.
   void update(Optional<TensorView> rank_offsets, Optional<TensorView> active) {
-    plimsoll_planning::update_slots(this->again("waterfill.update"), line_, rank_offsets, active);
+    plimsoll_engines::update_slots(this->again("waterfill.update"), line_, rank_offsets, active);
   }
   /// Counts this rank's `topk_ids[tokens, top_k]`, which are slots, into `loads[2, ranks]` int64,
   /// which the engine sums over ranks.
@@ -222,7 +223,7 @@ class waterfill : kept_object<Backend> {
     [[maybe_unused]] auto const at = this->again("waterfill.check");
     line_.check();
     if (!allow_lost) {
-      expect_none_lost("waterfill.fill", report(at), {"out_of_range"});
+      plimsoll_engines::expect_none_lost("waterfill.fill", report(at), {"out_of_range"});
     }
   }
   /// Returns what the last fill counted. Waits.
@@ -251,8 +252,8 @@ class waterfill : kept_object<Backend> {
   }
 
  private:
-  counter_list report(call<Backend> const& at) {
-    return sum_of(plimsoll::read(at.policy(), line_.report()));
+  plimsoll_engines::counter_list report(call<Backend> const& at) {
+    return plimsoll_engines::sum_of(plimsoll::read(at.policy(), line_.report()));
   }
 
   plimsoll::waterline<typename Backend::policy_type> line_;
@@ -288,13 +289,14 @@ class capacity_mask : kept_object<Backend> {
   void check(bool allow_lost) {
     [[maybe_unused]] auto const at = this->again("capacity_mask.check");
     if (!allow_lost) {
-      expect_none_lost("capacity_mask.apply", sum_of(report_.to_host()), {"out_of_range"});
+      plimsoll_engines::expect_none_lost(
+          "capacity_mask.apply", plimsoll_engines::sum_of(report_.to_host()), {"out_of_range"});
     }
   }
   /// Returns what the last batch counted. Waits.
   counter_map counters() {
     [[maybe_unused]] auto const at = this->again("capacity_mask.counters");
-    return to_map(sum_of(report_.to_host()));
+    return to_map(plimsoll_engines::sum_of(report_.to_host()));
   }
 
   static object_members make(DLDevice device, index_t experts, index_t top_k, index_t max_tokens,
@@ -330,8 +332,8 @@ class least_loaded : kept_object<Backend> {
   /// `physical_to_logical[slots]` int32 of one layer; the others are those of waterfill's `update`.
   void update(TensorView physical_to_logical, Optional<TensorView> rank_offsets,
               Optional<TensorView> active) {
-    plimsoll_planning::update_homes(this->again("least_loaded.update"), planner_,
-                                    physical_to_logical, rank_offsets, active);
+    plimsoll_engines::update_homes(this->again("least_loaded.update"), planner_,
+                                   physical_to_logical, rank_offsets, active);
   }
   /// Counts this rank's `topk_ids[tokens, k]` into `counts[experts]` int32, its row of the matrix
   /// that the engine gathers from all ranks.
@@ -366,14 +368,15 @@ class least_loaded : kept_object<Backend> {
     [[maybe_unused]] auto const at = this->again("least_loaded.check");
     planner_.check();
     if (!allow_lost) {
-      expect_none_lost("least_loaded.route", sum_of(routed_.to_host()),
-                       {"unplanned", "out_of_range"});
+      plimsoll_engines::expect_none_lost("least_loaded.route",
+                                         plimsoll_engines::sum_of(routed_.to_host()),
+                                         {"unplanned", "out_of_range"});
     }
   }
   /// Returns what the last route counted. Waits.
   counter_map counters() {
     [[maybe_unused]] auto const at = this->again("least_loaded.counters");
-    return to_map(sum_of(routed_.to_host()));
+    return to_map(plimsoll_engines::sum_of(routed_.to_host()));
   }
 
   static object_members make(DLDevice device, index_t rank, index_t ranks, index_t nodes,

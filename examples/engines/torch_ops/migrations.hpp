@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-#include "planning.hpp"
+#include "../common/planning.hpp"
 #include "tensors.hpp"
 
 namespace torch_ops_example {
@@ -45,8 +45,8 @@ struct migrations {
   static Tensor align(Tensor const& in_use, Tensor const& next, index_t experts, index_t ranks,
                       index_t nodes) {
     here const at("align", in_use);
-    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
+    placement const from = plimsoll_engines::placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = plimsoll_engines::placement_of(at, "next", next, experts, ranks);
     Tensor map = migration_shapes::align(in_use, next, experts, ranks, nodes);
     plimsoll::align(at.policy(), from.ref(), to.ref(), {.on = {.nodes = nodes}},
                     at.template out<2>(map));
@@ -60,10 +60,10 @@ struct migrations {
                                                 index_t max_moves, bool split_evenly,
                                                 bool validate) {
     here const at("plan_within", loads);
-    auto const load = plimsoll_planning::history_or_step(at, loads);
+    auto const load = plimsoll_engines::history_or_step(at, loads);
     placement const from =
-        plimsoll_planning::placement_of(at, "in_use", in_use, load.extent(2), ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, load.extent(2), ranks);
+        plimsoll_engines::placement_of(at, "in_use", in_use, load.extent(2), ranks);
+    placement const to = plimsoll_engines::placement_of(at, "next", next, load.extent(2), ranks);
     auto result = migration_shapes::plan_within(loads, in_use, next, ranks, nodes, max_moves,
                                                 split_evenly, validate);
     plimsoll::plan_within(
@@ -81,8 +81,8 @@ struct migrations {
   static Tensor transfers(Tensor const& in_use, Tensor const& next, index_t experts, index_t ranks,
                           index_t nodes, bool one_peer) {
     here const at("transfers", in_use);
-    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
+    placement const from = plimsoll_engines::placement_of(at, "in_use", in_use, experts, ranks);
+    placement const to = plimsoll_engines::placement_of(at, "next", next, experts, ranks);
     auto const plan =
         plimsoll::transfers(at.policy(), from.ref(), to.ref(),
                             {.on = {.nodes = nodes},
@@ -146,7 +146,7 @@ class gate_results {
   c10::Dict<std::string, Tensor> list_;
 };
 
-/// `plimsoll_planning::gate` on meta tensors.
+/// `plimsoll_engines::gate` on meta tensors.
 struct gate_shapes {
   using tensor = Tensor const&;
   using optional = optional_tensor const&;
@@ -161,19 +161,19 @@ struct gate_shapes {
     decision.candidates.resize(1);
     decision.candidates[0].layers.resize(static_cast<std::size_t>(loads.size(1)));
     gate_results results(at::kMeta);
-    plimsoll_planning::add_results(decision, results);
+    plimsoll_engines::add_results(decision, results);
     return results.list();
   }
 };
 
-/// `plimsoll_planning::gate` on tensors with values.
+/// `plimsoll_engines::gate` on tensors with values.
 template <class Backend>
 struct gate_binding : gate_shapes {
   template <class Decide>
   static c10::Dict<std::string, Tensor> judge(Tensor const& loads, Decide&& decide) {
     call<Backend> const at("replan_gate", loads);
     gate_results results(at::kCPU);
-    plimsoll_planning::add_results(decide(at), results);
+    plimsoll_engines::add_results(decide(at), results);
     return results.list();
   }
 };
