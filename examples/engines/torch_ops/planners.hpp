@@ -19,21 +19,20 @@ using three_maps = std::tuple<Tensor, Tensor, Tensor>;
 struct shapes {
   static maps of_loads(char const* function, Tensor const& loads, index_t dimensions,
                        char const* argument, index_t slots, index_t extra) {
-    auto const refuse = [&](char const* what, std::string const& expected, index_t got) {
-      throw plimsoll::invalid_input(std::string(function) + ": " + what + ": expected " + expected +
-                                    ", got " + std::to_string(got));
+    auto const refuse_number = [&](char const* what, std::string const& expected, index_t got) {
+      refuse(function, what, expected, std::to_string(got));
     };
     if (loads.dim() != dimensions) {
-      refuse(dimensions == 2 ? "weight" : "loads", std::to_string(dimensions) + " dimensions",
-             loads.dim());
+      refuse_number(dimensions == 2 ? "weight" : "loads",
+                    std::to_string(dimensions) + " dimensions", loads.dim());
     }
     index_t const layers = loads.size(dimensions - 2);
     index_t const experts = loads.size(dimensions - 1);
     if (slots + extra < experts) {
-      refuse(argument, "at least " + std::to_string(experts - extra), slots);
+      refuse_number(argument, "at least " + std::to_string(experts - extra), slots);
     }
     if (slots > experts * plimsoll::rank_limit) {
-      refuse(argument, "at most " + std::to_string(experts * plimsoll::rank_limit), slots);
+      refuse_number(argument, "at most " + std::to_string(experts * plimsoll::rank_limit), slots);
     }
     return {ids(loads, {layers, slots + extra}), ids(loads, {layers, experts})};
   }

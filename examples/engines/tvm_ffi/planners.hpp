@@ -15,7 +15,6 @@
 
 namespace tvm_ffi_example {
 
-using ffi::Optional;
 using ffi::Tuple;
 
 /// `[layers, slots]` and `[layers, experts]`: expert in each slot, and copies of each expert.
@@ -34,8 +33,8 @@ struct planners {
     auto const loads = at.template loads<2>("weight", weight, "[layers, experts]");
     auto const [map, counts] =
         empty_maps(at, loads.extent(0), "num_replicas", num_replicas, loads.extent(1));
-    auto const slots = at.template out<std::int64_t, 2>(map);
-    auto const copies = at.template out<std::int64_t, 2>(counts);
+    auto const slots = at.template out<2>(map);
+    auto const copies = at.template out<2>(counts);
     plimsoll::eplb(at.policy(), loads,
                    {.on = {.ranks = num_gpus, .nodes = num_nodes}, .groups = num_groups}, slots,
                    copies);
@@ -44,9 +43,8 @@ struct planners {
         at.policy(), plimsoll::array_ref(copies.data, copies.extent(0) * copies.extent(1)));
     index_t const width = numbers.empty() ? 1 : *std::max_element(numbers.begin(), numbers.end());
     plimsoll_engines::expert_slots const lists(at.policy(), slots, loads.extent(1));
-    Tensor const inverse = at.template empty<std::int64_t>(loads.extent(0), loads.extent(1), width);
-    plimsoll::replicas_to_padded(at.policy(), lists.ref(),
-                                 at.template out<std::int64_t, 3>(inverse));
+    Tensor const inverse = at.empty(loads.extent(0), loads.extent(1), width);
+    plimsoll::replicas_to_padded(at.policy(), lists.ref(), at.template out<3>(inverse));
     return three_maps(map, inverse, counts);
   }
 
@@ -57,8 +55,7 @@ struct planners {
     auto const load = plimsoll_engines::history(at, loads);
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
     plimsoll_engines::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
-                                at.template out<std::int64_t, 2>(map),
-                                at.template out<std::int64_t, 2>(counts));
+                                at.template out<2>(map), at.template out<2>(counts));
     return maps(map, counts);
   }
 
@@ -70,8 +67,8 @@ struct planners {
     auto const plan = plimsoll_engines::choose_plan(at.policy(), load, slots,
                                                     {at, ranks, nodes, active, split_evenly});
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll_engines::store_plan(at.policy(), plan, at.template out<std::int64_t, 2>(map),
-                                 at.template out<std::int64_t, 2>(counts));
+    plimsoll_engines::store_plan(at.policy(), plan, at.template out<2>(map),
+                                 at.template out<2>(counts));
     auto const& chosen = plan.candidates[static_cast<std::size_t>(plan.chosen)];
     return named_maps(map, counts, chosen.name);
   }
@@ -85,10 +82,9 @@ struct planners {
     plimsoll_engines::plan_for const how(at, ranks, nodes, active, split_evenly);
     auto const [map, counts] =
         empty_maps(at, load.extent(1), "ranks", load.extent(2) + ranks, load.extent(2));
-    Tensor const offsets = at.template empty<std::int64_t>(load.extent(1), ranks + 1);
-    plimsoll_engines::plan_craft(
-        at.policy(), load, budget, how, at.template out<std::int64_t, 2>(map),
-        at.template out<std::int64_t, 2>(offsets), at.template out<std::int64_t, 2>(counts));
+    Tensor const offsets = at.empty(load.extent(1), ranks + 1);
+    plimsoll_engines::plan_craft(at.policy(), load, budget, how, at.template out<2>(map),
+                                 at.template out<2>(offsets), at.template out<2>(counts));
     return three_maps(map, counts, offsets);
   }
 
@@ -100,8 +96,7 @@ struct planners {
     auto const curves = plimsoll_engines::curves_of(at, tokens, latency, dense_until);
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
     plimsoll_engines::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
-                               at.template out<std::int64_t, 2>(map),
-                               at.template out<std::int64_t, 2>(counts));
+                               at.template out<2>(map), at.template out<2>(counts));
     return maps(map, counts);
   }
 
@@ -120,8 +115,7 @@ struct planners {
                  std::to_string(experts) + " experts",
              std::to_string(slots) + " slots");
     }
-    return maps(at.template empty<std::int64_t>(layers, slots),
-                at.template empty<std::int64_t>(layers, experts));
+    return maps(at.empty(layers, slots), at.empty(layers, experts));
   }
 };
 

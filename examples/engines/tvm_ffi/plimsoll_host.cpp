@@ -17,7 +17,7 @@ struct host {
   static void* stream_of(DLDevice) { return nullptr; }
 
   struct device_guard {
-    explicit device_guard(int) {}
+    explicit device_guard(DLDevice) {}
   };
 
   /// For callers that bring no allocator, such as NumPy.
