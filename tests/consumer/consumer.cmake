@@ -26,7 +26,7 @@ endfunction()
 
 if(plimsoll_with_cuda)
   plimsoll_add_ctest(tvm_ffi.gpu LABELS device
-    COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_LIST_DIR}/tvm_ffi_gpu.sh ${PROJECT_SOURCE_DIR}/examples/tvm_ffi
+    COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_LIST_DIR}/tvm_ffi_gpu.sh ${PROJECT_SOURCE_DIR}/examples/engines/tvm_ffi
             ${CMAKE_CURRENT_BINARY_DIR}/consumer_tvm_ffi_gpu ${prefix} ${CMAKE_CURRENT_SOURCE_DIR}/golden
             ${CMAKE_CUDA_COMPILER} "${CMAKE_CUDA_ARCHITECTURES}" "${CMAKE_CUDA_FLAGS}")
   set_tests_properties(tvm_ffi.gpu PROPERTIES
@@ -135,8 +135,9 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     set(run)
     if(arg_RUN)
       list(JOIN arg_RUN " " command)
-      if(EXISTS ${examples}/${name}.expected)
-        string(APPEND command " | diff '${examples}/${name}.expected' -")
+      file(GLOB expected ${examples}/${name}.expected ${examples}/engines/${name}.expected)
+      if(expected)
+        string(APPEND command " | diff '${expected}' -")
       endif()
       set(run RUN ${PLIMSOLL_BASH} -o pipefail -c ${command})
     endif()
@@ -162,11 +163,12 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     "cd '${copies}/online_balancer' && '${CMAKE_CXX_COMPILER}' -std=c++20 -O3 -pthread ${CMAKE_CXX_FLAGS} '-I${prefix}/include' project/main.cpp -o online_balancer && ./online_balancer | diff '${examples}/online_balancer.expected' -")
   set_tests_properties(package.one_command.online_balancer PROPERTIES FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
 
+  plimsoll_add_copy(cpp_engines RUN ./cpp_engines)
   # As engines build it: one file is C++20 and has the include path.
   separate_arguments(cxx_flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
   plimsoll_add_package_test(one_include_path.cpp_engines
     COMMAND ${PLIMSOLL_BASH} ${consumer}/cpp_engines.sh ${copies}/cpp_engines/project ${prefix}/include
-            ${examples}/cpp_engines.expected ${CMAKE_CXX_COMPILER} ${cxx_flags})
+            ${examples}/engines/cpp_engines.expected ${CMAKE_CXX_COMPILER} ${cxx_flags})
   set_tests_properties(package.one_include_path.cpp_engines PROPERTIES
     FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies")
 
@@ -201,19 +203,19 @@ if(PLIMSOLL_BUILD_EXAMPLES)
   foreach(name IN ITEMS torch_ops tvm_ffi)
     plimsoll_add_package_test(copy_of_${name}
       COMMAND ${PLIMSOLL_BASH} ${consumer}/${name}.sh ${copies}/${name}/project ${prefix} ${CMAKE_CXX_COMPILER}
-              ${CMAKE_CURRENT_SOURCE_DIR}/golden ${examples}/${name}.expected ${PLIMSOLL_NVCC})
+              ${CMAKE_CURRENT_SOURCE_DIR}/golden ${examples}/engines/${name}.expected ${PLIMSOLL_NVCC})
     set_tests_properties(package.copy_of_${name} PROPERTIES
       FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: " COST 90 TIMEOUT 1200)
   endforeach()
   set_tests_properties(package.copy_of_tvm_ffi PROPERTIES FIXTURES_SETUP plimsoll_tvm_ffi)
   plimsoll_add_package_test(copy_of_engines
-    COMMAND ${PLIMSOLL_BASH} ${consumer}/engines.sh ${examples} ${copies}
+    COMMAND ${PLIMSOLL_BASH} ${consumer}/engines.sh ${examples}/engines/python ${copies}
             ${CMAKE_CURRENT_BINARY_DIR}/consumer_copy_of_plan_experts/plan_experts)
   set_tests_properties(package.copy_of_engines PROPERTIES
     FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies;plimsoll_plan_experts;plimsoll_tvm_ffi" SKIP_REGULAR_EXPRESSION "skipped: ")
 
   # Every other folder gives a program without required arguments.
-  set(special spill_step split_step thrust_pipeline torch_ops tvm_ffi)
+  set(special spill_step split_step thrust_pipeline)
   file(GLOB lists CONFIGURE_DEPENDS ${examples}/*/CMakeLists.txt)
   foreach(list IN LISTS lists)
     cmake_path(GET list PARENT_PATH folder)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # cpp_engines.sh COPY INCLUDE EXPECTED COMPILER [FLAG...]
-# Builds a copy of examples/cpp_engines as engines do: one file is C++20 and has the include path, all others are
+# Builds a copy of examples/engines/cpp as engines do: one file is C++20 and has the include path, all others are
 # C++17. Compares what the program prints with EXPECTED.
 set -euo pipefail
 copy=$1 include=$2 expected=$3

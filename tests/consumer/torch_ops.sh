@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # torch_ops.sh PROJECT PREFIX COMPILER GOLDEN EXPECTED [NVCC]
-# Builds the copy of examples/torch_ops in PROJECT against the installed PREFIX and the PyTorch of this
+# Builds the copy of examples/engines/torch_ops in PROJECT against the installed PREFIX and the PyTorch of this
 # machine; compares the output of main.py with EXPECTED; and runs the tests, with the cases of GOLDEN and of
 # PLIMSOLL_GOLDEN_DIR. With NVCC, the operators for CUDA are compiled, too.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # tvm_ffi.sh PROJECT PREFIX COMPILER GOLDEN EXPECTED [NVCC]
-# Builds the copy of examples/tvm_ffi in PROJECT against the installed PREFIX, by CMake and by tvm-ffi's own
+# Builds the copy of examples/engines/tvm_ffi in PROJECT against the installed PREFIX, by CMake and by tvm-ffi's own
 # loader; compares the output of main.py with EXPECTED; and runs the tests, with the cases of GOLDEN and of
 # PLIMSOLL_GOLDEN_DIR. With NVCC, the library for a GPU is compiled, too.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # tvm_ffi_gpu.sh PROJECT FOLDER PREFIX GOLDEN NVCC ARCHITECTURES FLAGS
-# Builds examples/tvm_ffi's library for CUDA in FOLDER against the installed PREFIX, and runs its tests with all
+# Builds examples/engines/tvm_ffi's library for CUDA in FOLDER against the installed PREFIX, and runs its tests with all
 # arrays in device memory.
 set -euo pipefail
 project=$1 folder=$2 prefix=$3 golden=$4 nvcc=$5 architectures=$6 flags=$7

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // engine_plans PAGE    prints what TensorRT-LLM's balancer copies and how balanced the next chunk
-// is, with the engine's planner and with those of examples/cpp_engines
+// is, with the engine's planner and with those of examples/engines/cpp
 // The loads are measured, so it needs the files under PLIMSOLL_TRACE_DIR; without it the rows are
 // copied from PAGE.
 #include <algorithm>
@@ -20,7 +20,7 @@
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/replay.hpp>
 
-#include "../../../examples/cpp_engines/tensorrt_llm/placement_planner.hpp"
+#include "../../../examples/engines/cpp/tensorrt_llm/placement_planner.hpp"
 #include "../domain_changes.hpp"
 
 namespace {

@@ -6,10 +6,13 @@
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/function.h>
 
+#include <cstdint>
 #include <memory>
 #include <plimsoll/error.hpp>
+#include <plimsoll/views.hpp>
 #include <utility>
 
+#include "../common/counters.hpp"
 #include "tensors.hpp"
 
 namespace tvm_ffi_example {
@@ -44,8 +47,26 @@ class members {
               }));
     return *this;
   }
-  members& add(char const* name, Tensor tensor) {
-    list_.Set(name, std::move(tensor));
+  /// Adds the counters of an object as a map.
+  template <class Object>
+  members& add(char const* name, std::shared_ptr<Object> const& object,
+               plimsoll_engines::counter_list (Object::*counters)()) {
+    list_.Set(name, ffi::Function::FromTyped([object, counters] {
+                return guarded([&] {
+                  ffi::Map<ffi::String, std::int64_t> result;
+                  for (auto const& [outcome, ids] : ((*object).*counters)()) {
+                    result.Set(outcome, ids);
+                  }
+                  return result;
+                });
+              }));
+    return *this;
+  }
+  /// Adds a tensor that shows an array of an object.
+  template <class Object, int Rank>
+  members& add(char const* name, std::shared_ptr<Object> const& object,
+               plimsoll::array_ref<std::int32_t const, Rank> const& array) {
+    list_.Set(name, borrow<std::int32_t>(object, object->device(), array));
     return *this;
   }
   operator ffi::Map<ffi::String, ffi::Any>() const { return list_; }

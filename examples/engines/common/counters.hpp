@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tvm_ffi_example {
+namespace plimsoll_engines {
 
 struct counter {
   char const* name;
@@ -77,4 +77,4 @@ inline void expect_none_lost(std::string const& function, counter_list const& co
   }
 }
 
-}  // namespace tvm_ffi_example
+}  // namespace plimsoll_engines

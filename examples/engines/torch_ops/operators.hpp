@@ -60,7 +60,7 @@ void implement_migrations(torch::Library& library) {
 /// Registers the judgment of a new placement: of `gate_binding`, or `gate_shapes`.
 template <class Binding>
 void implement_gate(torch::Library& library) {
-  library.impl("replan_gate", &plimsoll_planning::gate<Binding>::replan_gate);
+  library.impl("replan_gate", &plimsoll_engines::gate<Binding>::replan_gate);
 }
 
 /// Registers all operators of a backend with tensors.
@@ -70,10 +70,10 @@ void implement(torch::Library& library) {
   implement_migrations<migrations<Backend>>(library);
   implement_gate<gate_binding<Backend>>(library);
   library.impl("transfers", &migrations<Backend>::transfers);
-  library.impl("lplb", &lplb<Backend>::make);
-  library.impl("waterfill", &waterfill<Backend>::make);
-  library.impl("capacity_mask", &capacity_mask<Backend>::make);
-  library.impl("least_loaded", &least_loaded<Backend>::make);
+  library.impl("lplb", &objects<Backend>::lplb);
+  library.impl("waterfill", &objects<Backend>::waterfill);
+  library.impl("capacity_mask", &objects<Backend>::capacity_mask);
+  library.impl("least_loaded", &objects<Backend>::least_loaded);
   for_steps([&](char const* name, auto run, auto) { library.impl(name, run); });
 }
 

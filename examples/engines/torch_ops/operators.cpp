@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators torch.ops.plimsoll.*, for tensors on the CPU and for meta tensors.
 #include "operators.hpp"
-#include "threads.hpp"
+#include "../common/threads.hpp"
 
 namespace torch_ops_example {
 namespace {
 
 struct host {
-  using policy_type = host_threads::policy;
-  static policy_type policy_on(at::Device) { return {host_threads::threads_of_calls}; }
+  using policy_type = plimsoll_engines::host_policy;
+  static policy_type policy_on(at::Device) { return {plimsoll_engines::threads_of_calls}; }
   static void* stream_of(at::Device) { return nullptr; }
 
   struct device_guard {
@@ -21,29 +21,29 @@ struct host {
 TORCH_LIBRARY(plimsoll, library) {
   library.class_<lplb_object>("Lplb")
       .def("update", &lplb_object::update)
-      .def("check", &lplb_object::check, "", {torch::arg("allow_lost") = false})
-      .def("counters", &lplb_object::counters)
-      .def("quotas", &lplb_object::quotas);
+      .def("check", &check<lplb_object>, "", {torch::arg("allow_lost") = false})
+      .def("counters", &counters<lplb_object>)
+      .def("quotas", &array<&lplb_object::quotas>::of);
   library.class_<waterfill_object>("Waterfill")
       .def("update", &waterfill_object::update, "",
            {torch::arg("rank_offsets"), torch::arg("active") = torch::arg::none()})
-      .def("check", &waterfill_object::check, "", {torch::arg("allow_lost") = false})
-      .def("counters", &waterfill_object::counters);
+      .def("check", &check<waterfill_object>, "", {torch::arg("allow_lost") = false})
+      .def("counters", &counters<waterfill_object>);
   library.class_<capacity_mask_object>("CapacityMask")
-      .def("check", &capacity_mask_object::check, "", {torch::arg("allow_lost") = false})
-      .def("counters", &capacity_mask_object::counters);
+      .def("check", &check<capacity_mask_object>, "", {torch::arg("allow_lost") = false})
+      .def("counters", &counters<capacity_mask_object>);
   library.class_<least_loaded_object>("LeastLoaded")
       .def("update", &least_loaded_object::update, "",
            {torch::arg("physical_to_logical"), torch::arg("rank_offsets"),
             torch::arg("active") = torch::arg::none()})
-      .def("check", &least_loaded_object::check, "", {torch::arg("allow_lost") = false})
-      .def("counters", &least_loaded_object::counters)
-      .def("send_counts", &least_loaded_object::send_counts)
-      .def("receive_counts", &least_loaded_object::receive_counts)
-      .def("transfers", &least_loaded_object::transfers)
-      .def("transfer_offsets", &least_loaded_object::transfer_offsets);
+      .def("check", &check<least_loaded_object>, "", {torch::arg("allow_lost") = false})
+      .def("counters", &counters<least_loaded_object>)
+      .def("send_counts", &array<&least_loaded_object::send_counts>::of)
+      .def("receive_counts", &array<&least_loaded_object::receive_counts>::of)
+      .def("transfers", &array<&least_loaded_object::transfers>::of)
+      .def("transfer_offsets", &array<&least_loaded_object::transfer_offsets>::of);
 
-  library.def("set_threads(int threads) -> ()", &host_threads::set_threads);
+  library.def("set_threads(int threads) -> ()", &plimsoll_engines::set_threads);
   library.def(
       "rebalance_experts(Tensor weight, int num_replicas, int num_groups, int num_nodes, "
       "int num_gpus) -> (Tensor, Tensor, Tensor)");

@@ -6,11 +6,11 @@ foreach(target IN ITEMS expert_planner cpp_engines_planners cpp_engines)
 endforeach()
 add_test(NAME example.cpp_engines
          COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:cpp_engines>
-                 -DEXPECTED=${CMAKE_CURRENT_SOURCE_DIR}/cpp_engines.expected
+                 -DEXPECTED=${CMAKE_CURRENT_SOURCE_DIR}/engines/cpp_engines.expected
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/compare_output.cmake)
 set_tests_properties(example.cpp_engines PROPERTIES LABELS host TIMEOUT 60)
 
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpp_engines/tests/*.test.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/engines/cpp/tests/*.test.cpp)
 add_executable(cpp_engines_tests ${sources})
 target_link_libraries(cpp_engines_tests PRIVATE cpp_engines_planners plimsoll_test_main)
 target_compile_options(cpp_engines_tests PRIVATE ${plimsoll_test_optimization})

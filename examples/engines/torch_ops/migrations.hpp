@@ -7,14 +7,13 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <plimsoll/migration.hpp>
-#include <plimsoll/placement_types.hpp>
+#include <cstdint>
 #include <plimsoll/replan_gate_types.hpp>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "planning.hpp"
+#include "../common/migrations.hpp"
 #include "tensors.hpp"
 
 namespace torch_ops_example {
@@ -28,8 +27,7 @@ struct migration_shapes {
                                                 Tensor const&, index_t, index_t, index_t, bool,
                                                 bool) {
     if (loads.dim() != 2 && loads.dim() != 3) {
-      throw plimsoll::invalid_input("plan_within: loads: expected 2 or 3 dimensions, got " +
-                                    std::to_string(loads.dim()));
+      refuse("plan_within", "loads", "2 or 3 dimensions", std::to_string(loads.dim()));
     }
     return {at::empty(in_use.sizes(), in_use.options().dtype(at::kLong)),
             at::empty({loads.size(-2), loads.size(-1)}, loads.options().dtype(at::kLong))};
@@ -39,17 +37,15 @@ struct migration_shapes {
 template <class Backend>
 struct migrations {
   using here = call<Backend>;
-  using placement = plimsoll::placement<typename here::policy_type>;
+  using change = plimsoll_engines::change<here>;
 
   /// Returns `next` with the labels of ranks and slots with which the fewest experts move.
   static Tensor align(Tensor const& in_use, Tensor const& next, index_t experts, index_t ranks,
                       index_t nodes) {
     here const at("align", in_use);
-    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
+    change const plans(at, in_use, next, experts, ranks);
     Tensor map = migration_shapes::align(in_use, next, experts, ranks, nodes);
-    plimsoll::align(at.policy(), from.ref(), to.ref(), {.on = {.nodes = nodes}},
-                    at.template out<2>(map));
+    plans.align(nodes, at.template out<2>(map));
     return map;
   }
 
@@ -60,45 +56,26 @@ struct migrations {
                                                 index_t max_moves, bool split_evenly,
                                                 bool validate) {
     here const at("plan_within", loads);
-    auto const load = plimsoll_planning::history_or_step(at, loads);
-    placement const from =
-        plimsoll_planning::placement_of(at, "in_use", in_use, load.extent(2), ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, load.extent(2), ranks);
+    auto const load = plimsoll_engines::history_or_step(at, loads);
+    change const plans(at, in_use, next, load.extent(2), ranks);
     auto result = migration_shapes::plan_within(loads, in_use, next, ranks, nodes, max_moves,
                                                 split_evenly, validate);
-    plimsoll::plan_within(
-        at.policy(), load, from.ref(), to.ref(), {.on = {.ranks = ranks, .nodes = nodes}},
-        {.split = split_evenly ? plimsoll::split_rule::even : plimsoll::split_rule::optimal,
-         .max_moves = max_moves,
-         .validate = validate},
-        at.template out<2>(std::get<0>(result)), at.template out<2>(std::get<1>(result)));
+    plans.plan_within(load, ranks, nodes, max_moves, split_evenly, validate,
+                      at.template out<2>(std::get<0>(result)),
+                      at.template out<2>(std::get<1>(result)));
     return result;
   }
 
-  /// Returns the transfers in rounds, int64 `[transfers, 10]` in host memory: layer, expert, source
-  /// rank and slot (-1: from the host), destination rank and slot, round, staging slot or -1,
-  /// commit round, kind. Their number depends on values, so that meta tensors have none.
+  /// Returns the transfers in rounds, int64 `[transfers, 10]` in host memory. Their number depends
+  /// on values, so that meta tensors have none.
   static Tensor transfers(Tensor const& in_use, Tensor const& next, index_t experts, index_t ranks,
                           index_t nodes, bool one_peer) {
     here const at("transfers", in_use);
-    placement const from = plimsoll_planning::placement_of(at, "in_use", in_use, experts, ranks);
-    placement const to = plimsoll_planning::placement_of(at, "next", next, experts, ranks);
-    auto const plan =
-        plimsoll::transfers(at.policy(), from.ref(), to.ref(),
-                            {.on = {.nodes = nodes},
-                             .rounds = one_peer ? plimsoll::round_rule::one_peer
-                                                : plimsoll::round_rule::send_and_receive});
-    Tensor rows = at::empty({static_cast<index_t>(plan.list.size()), 10}, at::kLong);
-    std::int64_t* row = rows.template data_ptr<std::int64_t>();
-    for (plimsoll::transfer const& one : plan.list) {
-      for (std::int64_t const value :
-           {one.layer, one.expert, one.source_rank, one.source_slot, one.destination_rank,
-            one.destination_slot, one.round, one.staging_slot, one.commit_round,
-            static_cast<std::int32_t>(one.kind)}) {
-        *row++ = value;
-      }
-    }
-    return rows;
+    change const plans(at, in_use, next, experts, ranks);
+    std::vector<std::int64_t> const rows = plans.transfers(nodes, one_peer);
+    Tensor result = at::empty({static_cast<index_t>(rows.size()) / 10, 10}, at::kLong);
+    std::copy(rows.begin(), rows.end(), result.template data_ptr<std::int64_t>());
+    return result;
   }
 };
 
@@ -146,7 +123,7 @@ class gate_results {
   c10::Dict<std::string, Tensor> list_;
 };
 
-/// `plimsoll_planning::gate` on meta tensors.
+/// `plimsoll_engines::gate` on meta tensors.
 struct gate_shapes {
   using tensor = Tensor const&;
   using optional = optional_tensor const&;
@@ -154,26 +131,25 @@ struct gate_shapes {
   template <class Decide>
   static c10::Dict<std::string, Tensor> judge(Tensor const& loads, Decide&&) {
     if (loads.dim() != 3) {
-      throw plimsoll::invalid_input("replan_gate: loads: expected 3 dimensions, got " +
-                                    std::to_string(loads.dim()));
+      refuse("replan_gate", "loads", "3 dimensions", std::to_string(loads.dim()));
     }
     plimsoll::replan_decision decision;
     decision.candidates.resize(1);
     decision.candidates[0].layers.resize(static_cast<std::size_t>(loads.size(1)));
     gate_results results(at::kMeta);
-    plimsoll_planning::add_results(decision, results);
+    plimsoll_engines::add_results(decision, results);
     return results.list();
   }
 };
 
-/// `plimsoll_planning::gate` on tensors with values.
+/// `plimsoll_engines::gate` on tensors with values.
 template <class Backend>
 struct gate_binding : gate_shapes {
   template <class Decide>
   static c10::Dict<std::string, Tensor> judge(Tensor const& loads, Decide&& decide) {
     call<Backend> const at("replan_gate", loads);
     gate_results results(at::kCPU);
-    plimsoll_planning::add_results(decide(at), results);
+    plimsoll_engines::add_results(decide(at), results);
     return results.list();
   }
 };

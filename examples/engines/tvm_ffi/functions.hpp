@@ -21,8 +21,8 @@
   TVM_FFI_EXAMPLE_EXPORT(plan_within, tvm_ffi_example::migrations<Backend>::plan_within)           \
   TVM_FFI_EXAMPLE_EXPORT(transfers, tvm_ffi_example::migrations<Backend>::transfers)               \
   TVM_FFI_EXAMPLE_EXPORT(                                                                          \
-      replan_gate, plimsoll_planning::gate<tvm_ffi_example::gate_binding<Backend>>::replan_gate)   \
-  TVM_FFI_EXAMPLE_EXPORT(lplb, tvm_ffi_example::lplb<Backend>::make)                               \
-  TVM_FFI_EXAMPLE_EXPORT(waterfill, tvm_ffi_example::waterfill<Backend>::make)                     \
-  TVM_FFI_EXAMPLE_EXPORT(capacity_mask, tvm_ffi_example::capacity_mask<Backend>::make)             \
-  TVM_FFI_EXAMPLE_EXPORT(least_loaded, tvm_ffi_example::least_loaded<Backend>::make)
+      replan_gate, plimsoll_engines::gate<tvm_ffi_example::gate_binding<Backend>>::replan_gate)    \
+  TVM_FFI_EXAMPLE_EXPORT(lplb, tvm_ffi_example::objects<Backend>::lplb)                            \
+  TVM_FFI_EXAMPLE_EXPORT(waterfill, tvm_ffi_example::objects<Backend>::waterfill)                  \
+  TVM_FFI_EXAMPLE_EXPORT(capacity_mask, tvm_ffi_example::objects<Backend>::capacity_mask)          \
+  TVM_FFI_EXAMPLE_EXPORT(least_loaded, tvm_ffi_example::objects<Backend>::least_loaded)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/cpp_engines/planner.hpp: budget, liveness, and the answers to wrong arguments.
+// examples/engines/cpp/planner.hpp: budget, liveness, and the answers to wrong arguments.
 #include <doctest/doctest.h>
 
 #include <algorithm>

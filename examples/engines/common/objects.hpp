@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects that an engine keeps between steps. Their calls write to the caller's tensors, allocate
-// nothing and wait for nothing, so that a CUDA graph can capture them.
+// Objects that an engine keeps between steps, for every binding. Their calls write to the caller's
+// tensors, allocate nothing and wait for nothing, so that a CUDA graph can capture them.
 #pragma once
 
-#include <tvm/ffi/container/map.h>
-
+#include <cstdint>
 #include <plimsoll/array.hpp>
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/load_tensor.hpp>
@@ -13,55 +12,96 @@
 #include <plimsoll/systems/llep.hpp>
 #include <plimsoll/systems/lplb.hpp>
 #include <plimsoll/waterline.hpp>
+#include <string>
+#include <utility>
 
+#include "call.hpp"
 #include "counters.hpp"
-#include "exports.hpp"
-#include "planning.hpp"
-#include "tensors.hpp"
 
-namespace tvm_ffi_example {
+namespace plimsoll_engines {
 
-using ffi::Optional;
-using object_members = ffi::Map<ffi::String, ffi::Any>;
-using counter_map = ffi::Map<ffi::String, std::int64_t>;
-
-inline counter_map to_map(counter_list const& counted) {
-  counter_map result;
-  for (counter const& one : counted) {
-    result.Set(one.name, one.value);
+/// Gives an object for one layer other slots of ranks. `rank_offsets` is empty (slots are spread
+/// evenly) or a tensor `[ranks + 1]` of int32; `active` is empty (the same ranks live) or a tensor
+/// `[ranks]` of uint8.
+template <class Call, class Line, class OptionalTensor>
+void update_slots(Call const& at, Line& line, OptionalTensor const& rank_offsets,
+                  OptionalTensor const& active) {
+  plimsoll::vector_ref<std::int32_t const> offsets;
+  if (rank_offsets.has_value()) {
+    offsets = at.template view<std::int32_t const, 1>("rank_offsets", *rank_offsets, "[ranks + 1]");
   }
+  if (active.has_value()) {
+    line.update(offsets,
+                {.active = at.template view<std::uint8_t const, 1>("active", *active, "[ranks]")});
+  } else {
+    line.update(offsets);
+  }
+}
+
+/// Returns a view of a tensor of one row.
+template <class Call, class Tensor>
+plimsoll::matrix_ref<std::int32_t const> row_of(Call const& at, char const* argument,
+                                                Tensor const& tensor, char const* shape) {
+  auto const row = at.template view<std::int32_t const, 1>(argument, tensor, shape);
+  plimsoll::matrix_ref<std::int32_t const> result(row.data, 1, row.extent(0));
+  result.strides[1] = row.strides[0];
   return result;
 }
 
+/// Gives a planner for one layer other homes of experts: `physical_to_logical` is a tensor
+/// `[slots]` of int32, the others are those of `update_slots`.
+template <class Call, class Planner, class Tensor, class OptionalTensor>
+void update_homes(Call const& at, Planner& planner, Tensor const& physical_to_logical,
+                  OptionalTensor const& rank_offsets, OptionalTensor const& active) {
+  plimsoll::placement_ref residents{
+      .physical_to_logical = row_of(at, "physical_to_logical", physical_to_logical, "[slots]"),
+      .ranks = planner.options().on.ranks};
+  if (rank_offsets.has_value()) {
+    residents.rank_offsets = row_of(at, "rank_offsets", *rank_offsets, "[ranks + 1]");
+  }
+  if (active.has_value()) {
+    planner.update(residents, {.active = at.template view<std::uint8_t const, 1>("active", *active,
+                                                                                 "[ranks]")});
+  } else {
+    planner.update(residents);
+  }
+}
+
 /// Device and stream on which an object was made. Its calls must come on the same stream: the
-/// object's work is ordered by it.
-template <class Backend>
-class kept_object {
+/// object's work is ordered by it. `Interface` is the base class that a binding needs: its virtual
+/// functions, if any, are those of the object.
+template <class Call, class Interface>
+class kept_object : public Interface {
  public:
-  using policy_type = typename Backend::policy_type;
+  using policy_type = typename Call::policy_type;
+  using device_type = typename Call::device_type;
+  using tensor = typename Call::tensor;
+  using optional = typename Call::optional;
+
+  [[nodiscard]] device_type device() const { return device_; }
 
  protected:
-  explicit kept_object(call<Backend> const& at)
-      : device_(at.device()), stream_(Backend::stream_of(at.device())) {}
+  explicit kept_object(Call const& at)
+      : device_(at.device()), stream_(Call::backend::stream_of(at.device())) {}
 
-  [[nodiscard]] call<Backend> again(char const* function) const {
-    if (Backend::stream_of(device_) != stream_) {
+  [[nodiscard]] Call again(char const* function) const {
+    if (Call::backend::stream_of(device_) != stream_) {
       refuse(function, "stream", "the stream on which the object was made", "another");
     }
     return {function, device_};
   }
 
  private:
-  DLDevice device_;
+  device_type device_;
   void* stream_;
 };
 
 /// Copies an engine's maps, int32 or int64, and checks them.
-template <class Backend>
-auto placement_of(call<Backend> const& at, TensorView const& physical_to_logical,
-                  TensorView const& replica_count, index_t ranks,
-                  Optional<TensorView> const& rank_offsets) {
-  plimsoll::placement<typename Backend::policy_type> result;
+template <class Call>
+auto checked_placement(Call const& at, typename Call::tensor const& physical_to_logical,
+                       typename Call::tensor const& replica_count, index_t ranks,
+                       typename Call::optional const& rank_offsets) {
+  plimsoll::placement<typename Call::policy_type> result;
   at.with_ids("physical_to_logical", physical_to_logical, 2, "[layers, slots]", [&](auto id) {
     using Id = decltype(id) const;
     auto const map =
@@ -79,29 +119,34 @@ auto placement_of(call<Backend> const& at, TensorView const& physical_to_logical
 }
 
 /// LPLB: counts a batch, splits the counts of all ranks over the copies, and dispatches tokens.
-template <class Backend>
-class lplb : kept_object<Backend> {
+template <class Call, class Interface>
+class lplb : public kept_object<Call, Interface> {
+  using base = kept_object<Call, Interface>;
+
  public:
-  lplb(call<Backend> const& at, TensorView physical_to_logical, TensorView replica_count,
-       index_t ranks, Optional<TensorView> rank_offsets, index_t max_token_copies)
-      : kept_object<Backend>(at),
-        placement_(placement_of(at, physical_to_logical, replica_count, ranks, rank_offsets)),
+  using typename base::optional;
+  using typename base::policy_type;
+  using typename base::tensor;
+
+  lplb(Call const& at, tensor physical_to_logical, tensor replica_count, index_t ranks,
+       optional rank_offsets, index_t max_token_copies)
+      : base(at),
+        placement_(checked_placement(at, physical_to_logical, replica_count, ranks, rank_offsets)),
         splitter_(at.policy(), placement_.ref(), {.max_token_copies = max_token_copies}),
         routing_(at.policy(), 1),
         dispatched_(at.policy(), placement_.physical_to_logical.extent(0)) {}
 
   /// Takes another placement of all layers, for the steps from now on, replays of captured ones
   /// included. Checks it and waits.
-  void update(TensorView physical_to_logical, TensorView replica_count,
-              Optional<TensorView> rank_offsets) {
+  void update(tensor physical_to_logical, tensor replica_count, optional rank_offsets) {
     auto const at = this->again("lplb.update");
-    auto next =
-        placement_of(at, physical_to_logical, replica_count, placement_.ref().ranks, rank_offsets);
+    auto next = checked_placement(at, physical_to_logical, replica_count, placement_.ref().ranks,
+                                  rank_offsets);
     splitter_.update(0, next.ref());
     placement_ = std::move(next);  // the enqueued kernel reads its arrays
   }
   /// Counts `topk_ids[tokens, k]` into `counts[experts]` int32, which the engine sums over ranks.
-  void count(TensorView topk_ids, TensorView counts) {
+  void count(tensor topk_ids, tensor counts) {
     auto const at = this->again("lplb.count");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, k]", [&](auto id) {
       plimsoll::count_tokens(
@@ -110,12 +155,12 @@ class lplb : kept_object<Backend> {
     });
   }
   /// Splits `counts[layers, experts]` int32.
-  void plan(TensorView counts) {
+  void plan(tensor counts) {
     auto const at = this->again("lplb.plan");
     splitter_.plan(at.template view<std::int32_t const, 2>("counts", counts, "[layers, experts]"));
   }
   /// Writes the slot of every token copy to `slots[tokens, k]`, of the type of the ids.
-  void dispatch(index_t layer, TensorView topk_ids, TensorView slots) {
+  void dispatch(index_t layer, tensor topk_ids, tensor slots) {
     auto const at = this->again("lplb.dispatch");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, k]", [&](auto id) {
       using Id = decltype(id);
@@ -135,30 +180,17 @@ class lplb : kept_object<Backend> {
     }
   }
   /// Returns what the last dispatch of every layer counted, summed. Waits.
-  counter_map counters() {
+  counter_list counters() {
     [[maybe_unused]] auto const at = this->again("lplb.counters");
-    return to_map(sum_of(dispatched_.to_host()));
+    return sum_of(dispatched_.to_host());
   }
 
-  static object_members make(TensorView physical_to_logical, TensorView replica_count,
-                             index_t ranks, Optional<TensorView> rank_offsets,
-                             index_t max_token_copies) {
-    call<Backend> const at("lplb", physical_to_logical);
-    auto const object = std::make_shared<lplb>(at, physical_to_logical, replica_count, ranks,
-                                               rank_offsets, max_token_copies);
-    return members()
-        .add("update", object, &lplb::update)
-        .add("count", object, &lplb::count)
-        .add("plan", object, &lplb::plan)
-        .add("dispatch", object, &lplb::dispatch)
-        .add("check", object, &lplb::check)
-        .add("counters", object, &lplb::counters)
-        .add("quotas", borrow<std::int32_t>(object, at.device(), object->splitter_.quotas()));
+  /// Tokens of every slot, `[layers, slots]`.
+  [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> quotas() const {
+    return splitter_.quotas();
   }
 
  private:
-  using policy_type = typename Backend::policy_type;
-
   /// Returns the counters of a layer; `dispatch` refuses a layer that does not exist.
   plimsoll::vector_ref<plimsoll::dispatch_counters> counters_in(index_t layer) {
     bool const exists = layer >= 0 && layer < dispatched_.size();
@@ -172,21 +204,36 @@ class lplb : kept_object<Backend> {
 };
 
 /// Waterfill on one rank: places the rows of the shared expert so that they even out the ranks.
-template <class Backend>
-class waterfill : kept_object<Backend> {
+template <class Call, class Interface>
+class waterfill : public kept_object<Call, Interface> {
+  using base = kept_object<Call, Interface>;
+
  public:
-  waterfill(call<Backend> const& at, plimsoll::waterline_options const& options, index_t rank)
-      : kept_object<Backend>(at), line_(at.policy(), options), rank_(rank) {}
+  using typename base::optional;
+  using typename base::policy_type;
+  using typename base::tensor;
+
+  waterfill(Call const& at, index_t rank, index_t ranks, index_t nodes, index_t slots,
+            index_t top_k, index_t max_tokens, double weight, bool to_all_ranks)
+      : base(at),
+        line_(at.policy(), {.on = {.ranks = ranks, .nodes = nodes},
+                            .slots = slots,
+                            .top_k = top_k,
+                            .max_tokens = max_tokens,
+                            .candidates = to_all_ranks ? plimsoll::candidate_ranks::all
+                                                       : plimsoll::candidate_ranks::visited,
+                            .weight = static_cast<float>(weight)}),
+        rank_(rank) {}
 
   /// Takes other slots of the ranks, for the steps from now on, replays of captured ones included:
   /// `rank_offsets[ranks + 1]` int32, or none where slots are spread evenly, and which ranks live,
   /// `active[ranks]` uint8, or none where that stays. `check` throws if their values are refused.
-  void update(Optional<TensorView> rank_offsets, Optional<TensorView> active) {
-    plimsoll_planning::update_slots(this->again("waterfill.update"), line_, rank_offsets, active);
+  void update(optional rank_offsets, optional active) {
+    update_slots(this->again("waterfill.update"), line_, rank_offsets, active);
   }
   /// Counts this rank's `topk_ids[tokens, top_k]`, which are slots, into `loads[2, ranks]` int64,
   /// which the engine sums over ranks.
-  void count(TensorView topk_ids, TensorView loads) {
+  void count(tensor topk_ids, tensor loads) {
     auto const at = this->again("waterfill.count");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, top_k]", [&](auto id) {
       line_.count(at.template view<decltype(id) const, 2>("topk_ids", topk_ids, "[tokens, top_k]"),
@@ -195,8 +242,7 @@ class waterfill : kept_object<Backend> {
   }
   /// From the sums, writes `ids[tokens, top_k + 1]`, and its weights where they are given: float32
   /// `weights[tokens, top_k]` in and `filled_weights[tokens, top_k + 1]` out.
-  void fill(TensorView topk_ids, TensorView loads, TensorView ids, Optional<TensorView> weights,
-            Optional<TensorView> filled_weights) {
+  void fill(tensor topk_ids, tensor loads, tensor ids, optional weights, optional filled_weights) {
     auto const at = this->again("waterfill.fill");
     plimsoll::waterline_batch batch;
     plimsoll::filled_rows rows;
@@ -226,51 +272,37 @@ class waterfill : kept_object<Backend> {
     }
   }
   /// Returns what the last fill counted. Waits.
-  counter_map counters() { return to_map(report(this->again("waterfill.counters"))); }
-
-  static object_members make(DLDevice device, index_t rank, index_t ranks, index_t nodes,
-                             index_t slots, index_t top_k, index_t max_tokens, double weight,
-                             bool to_all_ranks) {
-    call<Backend> const at("waterfill", device);
-    auto const object = std::make_shared<waterfill>(
-        at,
-        plimsoll::waterline_options{.on = {.ranks = ranks, .nodes = nodes},
-                                    .slots = slots,
-                                    .top_k = top_k,
-                                    .max_tokens = max_tokens,
-                                    .candidates = to_all_ranks ? plimsoll::candidate_ranks::all
-                                                               : plimsoll::candidate_ranks::visited,
-                                    .weight = static_cast<float>(weight)},
-        rank);
-    return members()
-        .add("update", object, &waterfill::update)
-        .add("count", object, &waterfill::count)
-        .add("fill", object, &waterfill::fill)
-        .add("check", object, &waterfill::check)
-        .add("counters", object, &waterfill::counters);
-  }
+  counter_list counters() { return report(this->again("waterfill.counters")); }
 
  private:
-  counter_list report(call<Backend> const& at) {
+  counter_list report(Call const& at) {
     return sum_of(plimsoll::read(at.policy(), line_.report()));
   }
 
-  plimsoll::waterline<typename Backend::policy_type> line_;
+  plimsoll::waterline<policy_type> line_;
   index_t rank_;
 };
 
 /// Token Drop on top-k ids: every expert keeps its best pairs, up to its capacity.
-template <class Backend>
-class capacity_mask : kept_object<Backend> {
+template <class Call, class Interface>
+class capacity_mask : public kept_object<Call, Interface> {
+  using base = kept_object<Call, Interface>;
+
  public:
-  capacity_mask(call<Backend> const& at, plimsoll::capacity_options const& options)
-      : kept_object<Backend>(at), mask_(at.policy(), options), report_(at.policy(), 1) {}
+  using typename base::optional;
+  using typename base::policy_type;
+  using typename base::tensor;
+
+  capacity_mask(Call const& at, index_t experts, index_t top_k, index_t max_tokens, double factor)
+      : base(at),
+        mask_(at.policy(),
+              {.experts = experts, .top_k = top_k, .max_tokens = max_tokens, .factor = factor}),
+        report_(at.policy(), 1) {}
 
   /// Masks `topk_ids[tokens, top_k]` by float32 `scores[tokens, top_k]`: writes kept ids, or -1, to
   /// `kept_ids`, their scores, or 0, to `kept_scores`, and `counts[experts]` int32. Outputs may be
   /// the inputs.
-  void apply(TensorView topk_ids, TensorView scores, TensorView kept_ids, TensorView kept_scores,
-             TensorView counts) {
+  void apply(tensor topk_ids, tensor scores, tensor kept_ids, tensor kept_scores, tensor counts) {
     auto const at = this->again("capacity_mask.apply");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, top_k]", [&](auto id) {
       using Id = decltype(id);
@@ -292,50 +324,53 @@ class capacity_mask : kept_object<Backend> {
     }
   }
   /// Returns what the last batch counted. Waits.
-  counter_map counters() {
+  counter_list counters() {
     [[maybe_unused]] auto const at = this->again("capacity_mask.counters");
-    return to_map(sum_of(report_.to_host()));
-  }
-
-  static object_members make(DLDevice device, index_t experts, index_t top_k, index_t max_tokens,
-                             double factor) {
-    call<Backend> const at("capacity_mask", device);
-    auto const object = std::make_shared<capacity_mask>(
-        at, plimsoll::capacity_options{
-                .experts = experts, .top_k = top_k, .max_tokens = max_tokens, .factor = factor});
-    return members()
-        .add("apply", object, &capacity_mask::apply)
-        .add("check", object, &capacity_mask::check)
-        .add("counters", object, &capacity_mask::counters);
+    return sum_of(report_.to_host());
   }
 
  private:
-  using policy_type = typename Backend::policy_type;
-
   plimsoll::capacity_mask<policy_type> mask_;
   plimsoll::array<plimsoll::capacity_report, policy_type> report_;
 };
 
 /// LLEP on one rank: spills the tokens of overloaded ranks to the least loaded ones.
-template <class Backend>
-class least_loaded : kept_object<Backend> {
+template <class Call, class Interface>
+class least_loaded : public kept_object<Call, Interface> {
+  using base = kept_object<Call, Interface>;
+
  public:
-  least_loaded(call<Backend> const& at, index_t rank, plimsoll::least_loaded_options const& options)
-      : kept_object<Backend>(at),
-        planner_(at.policy(), options),
+  using typename base::optional;
+  using typename base::policy_type;
+  using typename base::tensor;
+
+  least_loaded(Call const& at, index_t rank, index_t ranks, index_t nodes, index_t experts,
+               index_t max_token_copies, double alpha, index_t min_chunk, double threshold,
+               index_t max_slots)
+      : base(at),
+        planner_(at.policy(), {.on = {.ranks = ranks, .nodes = nodes},
+                               .experts = experts,
+                               .max_slots = max_slots,
+                               .alpha = alpha,
+                               .min_chunk = min_chunk,
+                               .lambda = threshold,
+                               .max_token_copies = max_token_copies}),
         rank_(rank),
-        routed_(at.policy(), 1) {}
+        routed_(at.policy(), 1) {
+    if (rank < 0 || rank >= ranks) {
+      refuse("least_loaded", "rank", "0 to ranks - 1", std::to_string(rank));
+    }
+  }
 
   /// Takes other homes of experts, for the steps from now on, replays of captured ones included:
   /// `physical_to_logical[slots]` int32 of one layer; the others are those of waterfill's `update`.
-  void update(TensorView physical_to_logical, Optional<TensorView> rank_offsets,
-              Optional<TensorView> active) {
-    plimsoll_planning::update_homes(this->again("least_loaded.update"), planner_,
-                                    physical_to_logical, rank_offsets, active);
+  void update(tensor physical_to_logical, optional rank_offsets, optional active) {
+    update_homes(this->again("least_loaded.update"), planner_, physical_to_logical, rank_offsets,
+                 active);
   }
   /// Counts this rank's `topk_ids[tokens, k]` into `counts[experts]` int32, its row of the matrix
   /// that the engine gathers from all ranks.
-  void count(TensorView topk_ids, TensorView counts) {
+  void count(tensor topk_ids, tensor counts) {
     auto const at = this->again("least_loaded.count");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, k]", [&](auto id) {
       planner_.count(at.template view<decltype(id) const, 2>("topk_ids", topk_ids, "[tokens, k]"),
@@ -343,7 +378,7 @@ class least_loaded : kept_object<Backend> {
     });
   }
   /// Plans from `counts[ranks, experts]` int32, the rows of all ranks.
-  void plan(TensorView counts) {
+  void plan(tensor counts) {
     auto const at = this->again("least_loaded.plan");
     planner_.add_up(at.template view<std::int32_t const, 2>("counts", counts, "[ranks, experts]"));
     planner_.plan();
@@ -351,7 +386,7 @@ class least_loaded : kept_object<Backend> {
   }
   /// Writes the rank of every counted token copy, and its row in the send buffer, to
   /// `destinations[tokens, k]` and `rows[tokens, k]`, of the type of the ids.
-  void route(TensorView topk_ids, TensorView destinations, TensorView rows) {
+  void route(tensor topk_ids, tensor destinations, tensor rows) {
     auto const at = this->again("least_loaded.route");
     at.with_ids("topk_ids", topk_ids, 2, "[tokens, k]", [&](auto id) {
       using Id = decltype(id);
@@ -371,61 +406,34 @@ class least_loaded : kept_object<Backend> {
     }
   }
   /// Returns what the last route counted. Waits.
-  counter_map counters() {
+  counter_list counters() {
     [[maybe_unused]] auto const at = this->again("least_loaded.counters");
-    return to_map(sum_of(routed_.to_host()));
+    return sum_of(routed_.to_host());
   }
 
-  static object_members make(DLDevice device, index_t rank, index_t ranks, index_t nodes,
-                             index_t experts, index_t max_token_copies, double alpha,
-                             index_t min_chunk, double threshold, index_t max_slots) {
-    call<Backend> const at("least_loaded", device);
-    if (rank < 0 || rank >= ranks) {
-      refuse("least_loaded", "rank", "0 to ranks - 1", std::to_string(rank));
-    }
-    auto const object = std::make_shared<least_loaded>(
-        at, rank,
-        plimsoll::least_loaded_options{.on = {.ranks = ranks, .nodes = nodes},
-                                       .experts = experts,
-                                       .max_slots = max_slots,
-                                       .alpha = alpha,
-                                       .min_chunk = min_chunk,
-                                       .lambda = threshold,
-                                       .max_token_copies = max_token_copies});
-    auto const& planner = object->planner_;
-    return members()
-        .add("update", object, &least_loaded::update)
-        .add("count", object, &least_loaded::count)
-        .add("plan", object, &least_loaded::plan)
-        .add("route", object, &least_loaded::route)
-        .add("check", object, &least_loaded::check)
-        .add("counters", object, &least_loaded::counters)
-        // Tokens that each rank (row) sends to each rank, and receives from each.
-        .add("send_counts", borrow<std::int32_t>(object, device, planner.send_counts()))
-        .add("receive_counts", borrow<std::int32_t>(object, device, planner.receive_counts()))
-        // Expert, from and to of each transfer; the last offset is their number.
-        .add("transfers", borrow<std::int32_t>(object, device, columns_of(planner.transfers())))
-        .add("transfer_offsets", borrow<std::int32_t>(object, device, planner.transfer_offsets()));
+  /// Tokens that each rank (row) sends to each rank, and receives from each.
+  [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> send_counts() const {
+    return planner_.send_counts();
+  }
+  [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> receive_counts() const {
+    return planner_.receive_counts();
+  }
+  /// Expert, from and to of each transfer: the first three members as columns.
+  [[nodiscard]] plimsoll::matrix_ref<std::int32_t const> transfers() const {
+    auto const all = planner_.transfers();
+    plimsoll::matrix_ref<std::int32_t const> result(&all.data->expert, all.extent(0), 3);
+    result.strides[0] = sizeof(plimsoll::spill_transfer) / sizeof(std::int32_t);
+    return result;
+  }
+  /// Offsets of transfers, of which the last is their number.
+  [[nodiscard]] plimsoll::vector_ref<std::int32_t const> transfer_offsets() const {
+    return planner_.transfer_offsets();
   }
 
  private:
-  /// Shows the first three members of transfers as columns.
-  static plimsoll::matrix_ref<std::int32_t const> columns_of(
-      plimsoll::vector_ref<plimsoll::spill_transfer const> const& transfers) {
-    plimsoll::matrix_ref<std::int32_t const> result;
-    result.data = &transfers.data->expert;
-    result.extents[0] = transfers.extent(0);
-    result.extents[1] = 3;
-    result.strides[0] = sizeof(plimsoll::spill_transfer) / sizeof(std::int32_t);
-    result.strides[1] = 1;
-    return result;
-  }
-
-  using policy_type = typename Backend::policy_type;
-
   plimsoll::least_loaded<policy_type> planner_;
   index_t rank_;
   plimsoll::array<plimsoll::spill_counters, policy_type> routed_;
 };
 
-}  // namespace tvm_ffi_example
+}  // namespace plimsoll_engines

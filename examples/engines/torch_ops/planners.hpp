@@ -6,7 +6,7 @@
 #include <plimsoll/systems/eplb.hpp>
 #include <tuple>
 
-#include "planning.hpp"
+#include "../common/planning.hpp"
 #include "tensors.hpp"
 
 namespace torch_ops_example {
@@ -19,21 +19,20 @@ using three_maps = std::tuple<Tensor, Tensor, Tensor>;
 struct shapes {
   static maps of_loads(char const* function, Tensor const& loads, index_t dimensions,
                        char const* argument, index_t slots, index_t extra) {
-    auto const refuse = [&](char const* what, std::string const& expected, index_t got) {
-      throw plimsoll::invalid_input(std::string(function) + ": " + what + ": expected " + expected +
-                                    ", got " + std::to_string(got));
+    auto const refuse_number = [&](char const* what, std::string const& expected, index_t got) {
+      refuse(function, what, expected, std::to_string(got));
     };
     if (loads.dim() != dimensions) {
-      refuse(dimensions == 2 ? "weight" : "loads", std::to_string(dimensions) + " dimensions",
-             loads.dim());
+      refuse_number(dimensions == 2 ? "weight" : "loads",
+                    std::to_string(dimensions) + " dimensions", loads.dim());
     }
     index_t const layers = loads.size(dimensions - 2);
     index_t const experts = loads.size(dimensions - 1);
     if (slots + extra < experts) {
-      refuse(argument, "at least " + std::to_string(experts - extra), slots);
+      refuse_number(argument, "at least " + std::to_string(experts - extra), slots);
     }
     if (slots > experts * plimsoll::rank_limit) {
-      refuse(argument, "at most " + std::to_string(experts * plimsoll::rank_limit), slots);
+      refuse_number(argument, "at most " + std::to_string(experts * plimsoll::rank_limit), slots);
     }
     return {ids(loads, {layers, slots + extra}), ids(loads, {layers, experts})};
   }
@@ -97,11 +96,11 @@ struct planners {
   static maps flow_placement(Tensor const& loads, index_t slots, index_t ranks, index_t nodes,
                              optional_tensor const& active, bool split_evenly) {
     here const at("flow_placement", loads);
-    auto const load = plimsoll_planning::history(at, loads);
+    auto const load = plimsoll_engines::history(at, loads);
     maps result = shapes::flow_placement(loads, slots, ranks, nodes, active, split_evenly);
-    plimsoll_planning::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
-                                 at.template out<2>(std::get<0>(result)),
-                                 at.template out<2>(std::get<1>(result)));
+    plimsoll_engines::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
+                                at.template out<2>(std::get<0>(result)),
+                                at.template out<2>(std::get<1>(result)));
     return result;
   }
 
@@ -110,13 +109,13 @@ struct planners {
   static three_maps select_planner(Tensor const& loads, index_t slots, index_t ranks, index_t nodes,
                                    optional_tensor const& active, bool split_evenly) {
     here const at("select_planner", loads);
-    auto const load = plimsoll_planning::history(at, loads);
+    auto const load = plimsoll_engines::history(at, loads);
     three_maps result = shapes::select_planner(loads, slots, ranks, nodes, active, split_evenly);
     auto const& [map, counts, chosen] = result;
-    auto const plan = plimsoll_planning::choose_plan(at.policy(), load, slots,
-                                                     {at, ranks, nodes, active, split_evenly});
-    plimsoll_planning::store_plan(at.policy(), plan, at.template out<2>(map),
-                                  at.template out<2>(counts));
+    auto const plan = plimsoll_engines::choose_plan(at.policy(), load, slots,
+                                                    {at, ranks, nodes, active, split_evenly});
+    plimsoll_engines::store_plan(at.policy(), plan, at.template out<2>(map),
+                                 at.template out<2>(counts));
     *chosen.template data_ptr<std::int64_t>() = plan.chosen;
     return result;
   }
@@ -126,12 +125,12 @@ struct planners {
   static three_maps craft(Tensor const& loads, index_t ranks, index_t budget, index_t nodes,
                           optional_tensor const& active, bool split_evenly) {
     here const at("craft", loads);
-    auto const load = plimsoll_planning::history(at, loads);
+    auto const load = plimsoll_engines::history(at, loads);
     three_maps result = shapes::craft(loads, ranks, budget, nodes, active, split_evenly);
     auto const& [map, counts, offsets] = result;
-    plimsoll_planning::plan_craft(at.policy(), load, budget,
-                                  {at, ranks, nodes, active, split_evenly}, at.template out<2>(map),
-                                  at.template out<2>(offsets), at.template out<2>(counts));
+    plimsoll_engines::plan_craft(at.policy(), load, budget,
+                                 {at, ranks, nodes, active, split_evenly}, at.template out<2>(map),
+                                 at.template out<2>(offsets), at.template out<2>(counts));
     return result;
   }
 
@@ -139,12 +138,12 @@ struct planners {
   static maps gem(Tensor const& loads, Tensor const& tokens, Tensor const& latency, index_t slots,
                   index_t ranks, index_t dense_until, index_t restarts, index_t seed) {
     here const at("gem", loads);
-    auto const load = plimsoll_planning::history(at, loads);
-    auto const curves = plimsoll_planning::curves_of(at, tokens, latency, dense_until);
+    auto const load = plimsoll_engines::history(at, loads);
+    auto const curves = plimsoll_engines::curves_of(at, tokens, latency, dense_until);
     maps result = shapes::gem(loads, tokens, latency, slots, ranks, dense_until, restarts, seed);
-    plimsoll_planning::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
-                                at.template out<2>(std::get<0>(result)),
-                                at.template out<2>(std::get<1>(result)));
+    plimsoll_engines::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
+                               at.template out<2>(std::get<0>(result)),
+                               at.template out<2>(std::get<1>(result)));
     return result;
   }
 };

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "../common/threads.hpp"
 #include "functions.hpp"
-#include "threads.hpp"
 
 namespace tvm_ffi_example {
 
@@ -12,12 +12,12 @@ struct host {
   static constexpr DLDeviceType device_type = kDLCPU;
   static constexpr char const* device_name = "cpu";
 
-  using policy_type = host_threads::policy;
-  static policy_type policy_on(DLDevice) { return {host_threads::threads_of_calls}; }
+  using policy_type = plimsoll_engines::host_policy;
+  static policy_type policy_on(DLDevice) { return {plimsoll_engines::threads_of_calls}; }
   static void* stream_of(DLDevice) { return nullptr; }
 
   struct device_guard {
-    explicit device_guard(int) {}
+    explicit device_guard(DLDevice) {}
   };
 
   /// For callers that bring no allocator, such as NumPy.
@@ -32,4 +32,4 @@ struct host {
 }  // namespace tvm_ffi_example
 
 TVM_FFI_EXAMPLE_EXPORT_ALL(tvm_ffi_example::host)
-TVM_FFI_EXAMPLE_EXPORT(set_threads, host_threads::set_threads)
+TVM_FFI_EXAMPLE_EXPORT(set_threads, plimsoll_engines::set_threads)

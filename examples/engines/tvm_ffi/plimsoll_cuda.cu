@@ -21,7 +21,9 @@ struct cuda {
     return TVMFFIEnvGetStream(device.device_type, device.device_id);
   }
 
-  using device_guard = ffi::CUDADeviceGuard;
+  struct device_guard : ffi::CUDADeviceGuard {
+    explicit device_guard(DLDevice device) : ffi::CUDADeviceGuard(device.device_id) {}
+  };
 
   /// For callers that bring no allocator.
   struct allocator {

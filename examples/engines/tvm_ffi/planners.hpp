@@ -10,12 +10,11 @@
 #include <plimsoll/placement_maps.hpp>
 #include <plimsoll/systems/eplb.hpp>
 
-#include "planning.hpp"
+#include "../common/planning.hpp"
 #include "tensors.hpp"
 
 namespace tvm_ffi_example {
 
-using ffi::Optional;
 using ffi::Tuple;
 
 /// `[layers, slots]` and `[layers, experts]`: expert in each slot, and copies of each expert.
@@ -34,8 +33,8 @@ struct planners {
     auto const loads = at.template loads<2>("weight", weight, "[layers, experts]");
     auto const [map, counts] =
         empty_maps(at, loads.extent(0), "num_replicas", num_replicas, loads.extent(1));
-    auto const slots = at.template out<std::int64_t, 2>(map);
-    auto const copies = at.template out<std::int64_t, 2>(counts);
+    auto const slots = at.template out<2>(map);
+    auto const copies = at.template out<2>(counts);
     plimsoll::eplb(at.policy(), loads,
                    {.on = {.ranks = num_gpus, .nodes = num_nodes}, .groups = num_groups}, slots,
                    copies);
@@ -43,10 +42,9 @@ struct planners {
     auto const numbers = plimsoll::read(
         at.policy(), plimsoll::array_ref(copies.data, copies.extent(0) * copies.extent(1)));
     index_t const width = numbers.empty() ? 1 : *std::max_element(numbers.begin(), numbers.end());
-    plimsoll_planning::expert_slots const lists(at.policy(), slots, loads.extent(1));
-    Tensor const inverse = at.template empty<std::int64_t>(loads.extent(0), loads.extent(1), width);
-    plimsoll::replicas_to_padded(at.policy(), lists.ref(),
-                                 at.template out<std::int64_t, 3>(inverse));
+    plimsoll_engines::expert_slots const lists(at.policy(), slots, loads.extent(1));
+    Tensor const inverse = at.empty(loads.extent(0), loads.extent(1), width);
+    plimsoll::replicas_to_padded(at.policy(), lists.ref(), at.template out<3>(inverse));
     return three_maps(map, inverse, counts);
   }
 
@@ -54,11 +52,10 @@ struct planners {
   static maps flow_placement(TensorView loads, index_t slots, index_t ranks, index_t nodes,
                              Optional<TensorView> active, bool split_evenly) {
     here const at("flow_placement", loads);
-    auto const load = plimsoll_planning::history(at, loads);
+    auto const load = plimsoll_engines::history(at, loads);
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll_planning::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
-                                 at.template out<std::int64_t, 2>(map),
-                                 at.template out<std::int64_t, 2>(counts));
+    plimsoll_engines::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
+                                at.template out<2>(map), at.template out<2>(counts));
     return maps(map, counts);
   }
 
@@ -66,12 +63,12 @@ struct planners {
   static named_maps select_planner(TensorView loads, index_t slots, index_t ranks, index_t nodes,
                                    Optional<TensorView> active, bool split_evenly) {
     here const at("select_planner", loads);
-    auto const load = plimsoll_planning::history(at, loads);
-    auto const plan = plimsoll_planning::choose_plan(at.policy(), load, slots,
-                                                     {at, ranks, nodes, active, split_evenly});
+    auto const load = plimsoll_engines::history(at, loads);
+    auto const plan = plimsoll_engines::choose_plan(at.policy(), load, slots,
+                                                    {at, ranks, nodes, active, split_evenly});
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll_planning::store_plan(at.policy(), plan, at.template out<std::int64_t, 2>(map),
-                                  at.template out<std::int64_t, 2>(counts));
+    plimsoll_engines::store_plan(at.policy(), plan, at.template out<2>(map),
+                                 at.template out<2>(counts));
     auto const& chosen = plan.candidates[static_cast<std::size_t>(plan.chosen)];
     return named_maps(map, counts, chosen.name);
   }
@@ -81,14 +78,13 @@ struct planners {
   static three_maps craft(TensorView loads, index_t ranks, index_t budget, index_t nodes,
                           Optional<TensorView> active, bool split_evenly) {
     here const at("craft", loads);
-    auto const load = plimsoll_planning::history(at, loads);
-    plimsoll_planning::plan_for const how(at, ranks, nodes, active, split_evenly);
+    auto const load = plimsoll_engines::history(at, loads);
+    plimsoll_engines::plan_for const how(at, ranks, nodes, active, split_evenly);
     auto const [map, counts] =
         empty_maps(at, load.extent(1), "ranks", load.extent(2) + ranks, load.extent(2));
-    Tensor const offsets = at.template empty<std::int64_t>(load.extent(1), ranks + 1);
-    plimsoll_planning::plan_craft(
-        at.policy(), load, budget, how, at.template out<std::int64_t, 2>(map),
-        at.template out<std::int64_t, 2>(offsets), at.template out<std::int64_t, 2>(counts));
+    Tensor const offsets = at.empty(load.extent(1), ranks + 1);
+    plimsoll_engines::plan_craft(at.policy(), load, budget, how, at.template out<2>(map),
+                                 at.template out<2>(offsets), at.template out<2>(counts));
     return three_maps(map, counts, offsets);
   }
 
@@ -96,12 +92,11 @@ struct planners {
   static maps gem(TensorView loads, TensorView tokens, TensorView latency, index_t slots,
                   index_t ranks, index_t dense_until, index_t restarts, index_t seed) {
     here const at("gem", loads);
-    auto const load = plimsoll_planning::history(at, loads);
-    auto const curves = plimsoll_planning::curves_of(at, tokens, latency, dense_until);
+    auto const load = plimsoll_engines::history(at, loads);
+    auto const curves = plimsoll_engines::curves_of(at, tokens, latency, dense_until);
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
-    plimsoll_planning::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
-                                at.template out<std::int64_t, 2>(map),
-                                at.template out<std::int64_t, 2>(counts));
+    plimsoll_engines::plan_gem(at.policy(), load, curves, ranks, restarts, seed,
+                               at.template out<2>(map), at.template out<2>(counts));
     return maps(map, counts);
   }
 
@@ -120,8 +115,7 @@ struct planners {
                  std::to_string(experts) + " experts",
              std::to_string(slots) + " slots");
     }
-    return maps(at.template empty<std::int64_t>(layers, slots),
-                at.template empty<std::int64_t>(layers, experts));
+    return maps(at.empty(layers, slots), at.empty(layers, experts));
   }
 };
 

@@ -10,11 +10,11 @@
 #include <thread>
 #include <vector>
 
-namespace host_threads {
+namespace plimsoll_engines {
 
 /// Threads start in a call and end in it. Those of OpenMP would outlive it: they spin, which slows
 /// other work and is slowed by it, and a child process has none of them after fork() and waits.
-struct executor {
+struct host_executor {
   int threads = 1;
 
   template <class F>
@@ -36,7 +36,7 @@ struct executor {
   }
 };
 
-struct policy {
+struct host_policy {
   int threads = 1;
 };
 
@@ -52,12 +52,12 @@ inline void set_threads(std::int64_t threads) {
   threads_of_calls = static_cast<int>(threads);
 }
 
-}  // namespace host_threads
+}  // namespace plimsoll_engines
 
 template <>
-struct plimsoll::policy_traits<host_threads::policy> {
-  static plimsoll::host_context<host_threads::executor> resolve(
-      host_threads::policy const& policy) {
-    return {host_threads::executor{policy.threads}, {}};
+struct plimsoll::policy_traits<plimsoll_engines::host_policy> {
+  static plimsoll::host_context<plimsoll_engines::host_executor> resolve(
+      plimsoll_engines::host_policy const& policy) {
+    return {plimsoll_engines::host_executor{policy.threads}, {}};
   }
 };
