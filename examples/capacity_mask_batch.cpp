@@ -22,7 +22,7 @@ int main() {
   auto positions = plimsoll::zeros<std::int32_t>(plimsoll::seq, 4, 2);
   auto counts = plimsoll::zeros<std::int32_t>(plimsoll::seq, 3);
   auto offsets = plimsoll::zeros<std::int32_t>(plimsoll::seq, 4);
-  auto report = plimsoll::zeros<plimsoll::capacity_report>(plimsoll::seq, 1);
+  auto report = plimsoll::zeros<plimsoll::capacity_report>(plimsoll::seq);
   mask.apply(ids, scores,
              {.ids = kept_ids.view(),
               .positions = positions.view(),

@@ -21,11 +21,11 @@ int main() {
   int const chosen[16] = {0, 1, 0, 2, 3, 0, 0, 1, 4, 0, 0, 2, 6, 0, 0, 5};
   plimsoll::array const topk_ids(plimsoll::seq, chosen, 8, 2);
   auto counts = plimsoll::zeros<std::int32_t>(plimsoll::seq, 8);
-  auto routing = plimsoll::zeros<plimsoll::routing_counters>(plimsoll::seq, 1);
+  plimsoll::routing_counters routing;
   plimsoll::count_tokens(plimsoll::seq, topk_ids, {}, counts, routing);
-  balancer.plan(plimsoll::matrix_ref<std::int32_t const>(counts.data_handle(), 1, 8));
+  balancer.plan(counts);
   auto slots = plimsoll::zeros<std::int32_t>(plimsoll::seq, 8, 2);
-  auto counters = plimsoll::zeros<plimsoll::dispatch_counters>(plimsoll::seq, 1);
+  plimsoll::dispatch_counters counters;
   balancer.dispatch(0, topk_ids, slots, counters);
   balancer.check();
   // [end]

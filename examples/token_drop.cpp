@@ -19,7 +19,7 @@ int main() {
   auto ids = plimsoll::zeros<std::int32_t>(plimsoll::seq, 4, drop.width());
   auto weights = plimsoll::zeros<float>(plimsoll::seq, 4, drop.width());
   auto counts = plimsoll::zeros<std::int32_t>(plimsoll::seq, 2);
-  auto report = plimsoll::zeros<plimsoll::capacity_report>(plimsoll::seq, 1);
+  auto report = plimsoll::zeros<plimsoll::capacity_report>(plimsoll::seq);
   drop.apply(logits, {.ids = ids.view(),
                       .weights = weights.view(),
                       .counts = counts.view(),

@@ -704,7 +704,7 @@ TEST_CASE("capacity_mask: the last bits of a factor do not matter") {
   plimsoll::capacity_mask(plimsoll::seq, o)
       .apply(plimsoll::matrix_ref<std::int32_t const>(ids.data(), 100, 1),
              plimsoll::matrix_ref<float const>(scores.data(), 100, 1),
-             {.counts = counts, .report = {&report, 1}});
+             {.counts = counts, .report = report});
   CHECK(report.kept == 71);
   CHECK(counts[70] == 1);
   CHECK(counts[71] == 0);
@@ -720,7 +720,7 @@ TEST_CASE("capacity_mask: the constructor reads views with strides") {
     plimsoll::capacity_mask(plimsoll::seq, o)
         .apply(plimsoll::matrix_ref<std::int32_t const>(ids.data(), 16, 1),
                plimsoll::matrix_ref<float const>(scores.data(), 16, 1),
-               {.counts = counts, .report = {&report, 1}});
+               {.counts = counts, .report = report});
     return counts;
   };
   reals const factors{0.25, 9, 0.75, 9};

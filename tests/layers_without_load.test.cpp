@@ -162,7 +162,7 @@ TEST_CASE("layers_without_load: planners that give no replicas to such layers") 
   using namespace plimsoll_test;
   auto const loads = recorded();
   auto const spare = plimsoll::craft(seq, view(loads), {.on = {.ranks = ranks}, .budget = 8});
-  CHECK(row_of(spare.plan, 1) == numbered(experts));
+  CHECK(row_of(spare, 1) == numbered(experts));
   auto const single = plimsoll::gem(seq, view(loads), curves(), experts, {.on = {.ranks = ranks}});
   CHECK(row_of(single, 1) == numbered(experts));
   auto const swapped = plimsoll::swap_search(seq, view(loads), plimsoll::token_cost{}, experts,

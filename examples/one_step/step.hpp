@@ -46,9 +46,9 @@ bool run(Policy const& policy, Record record) {
   auto routed = plimsoll::zeros<std::int32_t>(policy, 1, experts);   // counts before the mask
   auto staying = plimsoll::zeros<std::int32_t>(policy, 1, experts);  // counts after the mask
   auto gathered = plimsoll::zeros<std::int64_t>(policy, ranks, 2, ranks);
-  auto report = plimsoll::zeros<plimsoll::capacity_report>(policy, 1);
-  auto ids_counted = plimsoll::zeros<plimsoll::routing_counters>(policy, 1);
-  auto ids_dispatched = plimsoll::zeros<plimsoll::dispatch_counters>(policy, 1);
+  auto report = plimsoll::zeros<plimsoll::capacity_report>(policy);
+  auto ids_counted = plimsoll::zeros<plimsoll::routing_counters>(policy);
+  auto ids_dispatched = plimsoll::zeros<plimsoll::dispatch_counters>(policy);
 
   auto const step = record([&] {
     drop.apply(logits,

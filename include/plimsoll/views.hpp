@@ -310,6 +310,23 @@ auto normalize_scores(M const& scores) {
   return result;
 }
 
+/// Views a row as a matrix of one row.
+template <class T>
+matrix_ref<T> as_matrix(vector_ref<T> const& row) {
+  matrix_ref<T> result(row.data, 1, row.extent(0));
+  result.strides[1] = row.stride(0);
+  return result;
+}
+template <class F>
+struct one_row {
+  F function;
+  PLIMSOLL_HD constexpr auto operator()(index_t, index_t i) const { return function(i); }
+};
+template <class F>
+constexpr auto as_matrix(generated<F, 1> const& row) {
+  return generate(one_row<F>{row.function}, 1, row.extent(0));
+}
+
 /// Inserts a dimension of extent 1 into a view, before its dimension `dimension`.
 template <class T>
 constexpr array_ref<T, 3> as_tensor(array_ref<T, 2> const& view, int dimension = 0) {

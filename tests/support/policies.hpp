@@ -290,7 +290,8 @@ using policy_of = decltype(make_policy<P>());
 
 /// Whether an object can keep the policy: every policy of PLIMSOLL_PREPARED_POLICIES.
 template <class P>
-inline constexpr bool can_be_kept = plimsoll::detail::can_be_kept<policy_of<P>>;
+inline constexpr bool can_be_kept =
+    !requires { requires plimsoll::policy_traits<policy_of<P>>::transient; };
 #if defined(__CUDACC__)
 static_assert(can_be_kept<gpu_kind> && can_be_kept<gpu_resource_kind> && can_be_kept<thrust_host>);
 static_assert(!can_be_kept<thrust_cuda_kind>, "its context refers to the policy");

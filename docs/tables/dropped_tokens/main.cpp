@@ -151,7 +151,7 @@ outcome masked(recording const& r, plimsoll::capacity_options options) {
     for (index_t layer = 0; layer < r.layers(); ++layer, next += experts) {
       plimsoll::capacity_report report;
       mask.apply(r.ids(batch, layer), r.scores(batch, layer),
-                 {.counts = {next, experts}, .report = {&report, 1}});
+                 {.counts = {next, experts}, .report = report});
       if (report.choices != batch_tokens * r.top_k()) {
         throw std::runtime_error("expected different experts for every token, got others");
       }

@@ -86,7 +86,7 @@ struct change {
         at.policy(), load, from.ref(), to.ref(), {.on = {.ranks = ranks, .nodes = nodes}},
         {.split = split_evenly ? plimsoll::split_rule::even : plimsoll::split_rule::optimal,
          .max_moves = max_moves,
-         .validate = validate},
+         .judge_on = validate ? plimsoll::judged_steps::unseen : plimsoll::judged_steps::all},
         map, counts);
   }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <plimsoll/array.hpp>
 #include <plimsoll/capacity_mask.hpp>
 #include <plimsoll/load_tensor.hpp>
@@ -20,9 +21,19 @@
 
 namespace plimsoll_engines {
 
+/// Returns the ranks of an update: `active` is empty (the same ranks live) or a tensor `[ranks]` of
+/// uint8.
+template <class Call, class OptionalTensor>
+std::optional<plimsoll::rank_set> live_ranks(Call const& at, OptionalTensor const& active) {
+  if (!active.has_value()) {
+    return {};
+  }
+  return plimsoll::rank_set{
+      .active = at.template view<std::uint8_t const, 1>("active", *active, "[ranks]")};
+}
+
 /// Gives an object for one layer other slots of ranks. `rank_offsets` is empty (slots are spread
-/// evenly) or a tensor `[ranks + 1]` of int32; `active` is empty (the same ranks live) or a tensor
-/// `[ranks]` of uint8.
+/// evenly) or a tensor `[ranks + 1]` of int32; `active` as for `live_ranks`.
 template <class Call, class Line, class OptionalTensor>
 void update_slots(Call const& at, Line& line, OptionalTensor const& rank_offsets,
                   OptionalTensor const& active) {
@@ -30,12 +41,7 @@ void update_slots(Call const& at, Line& line, OptionalTensor const& rank_offsets
   if (rank_offsets.has_value()) {
     offsets = at.template view<std::int32_t const, 1>("rank_offsets", *rank_offsets, "[ranks + 1]");
   }
-  if (active.has_value()) {
-    line.update(offsets,
-                {.active = at.template view<std::uint8_t const, 1>("active", *active, "[ranks]")});
-  } else {
-    line.update(offsets);
-  }
+  line.update(offsets, live_ranks(at, active));
 }
 
 /// Returns a view of a tensor of one row.
@@ -59,12 +65,7 @@ void update_homes(Call const& at, Planner& planner, Tensor const& physical_to_lo
   if (rank_offsets.has_value()) {
     residents.rank_offsets = row_of(at, "rank_offsets", *rank_offsets, "[ranks + 1]");
   }
-  if (active.has_value()) {
-    planner.update(residents, {.active = at.template view<std::uint8_t const, 1>("active", *active,
-                                                                                 "[ranks]")});
-  } else {
-    planner.update(residents);
-  }
+  planner.update({.residents = residents}, live_ranks(at, active));
 }
 
 /// Device and stream on which an object was made. Its calls must come on the same stream: the
@@ -276,7 +277,7 @@ class waterfill : public kept_object<Call, Interface> {
 
  private:
   counter_list report(Call const& at) {
-    return sum_of(plimsoll::read(at.policy(), line_.report()));
+    return counters_of(plimsoll::read(at.policy(), line_.report()));
   }
 
   plimsoll::waterline<policy_type> line_;

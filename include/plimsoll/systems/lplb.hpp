@@ -113,6 +113,14 @@ class lplb {
     pipeline_.enqueue_plan(loads);
   }
 
+  /// @brief Plans a step of an object for one layer: counts `[experts]`.
+  template <view_of_rank<1> Counts>
+  void plan(Counts const& counts) {
+    auto const row = PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[experts]");
+    detail::expect_extent("lplb::plan", "counts", pipeline_.layers(), 1, "layers");
+    plan(detail::as_matrix(row));
+  }
+
   /// @brief Chooses the slot of every token copy of a layer, as `plimsoll::dispatch` does.
   /// @param layer row of the placement
   /// @param topk_ids `[tokens, k]` int32 or int64: the tokens of all ranks, or, if sampled, any

@@ -58,14 +58,6 @@ struct step_sum<Loads> {
 template <class Loads>
 using step_sum_of = typename step_sum<Loads>::type;
 
-/// Views a row as a matrix of one row.
-template <class T>
-matrix_ref<T> as_matrix(vector_ref<T> const& row) {
-  matrix_ref<T> result(row.data, 1, row.extent(0));
-  result.strides[1] = row.stride(0);
-  return result;
-}
-
 /// Returns the views of a count. Without `offsets` all tokens have one source.
 template <class Id, class Count, class Offset = std::int32_t>
 token_counting<std::remove_const_t<Id>, Count, std::remove_const_t<Offset>> counting_of(
