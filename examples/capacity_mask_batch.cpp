@@ -43,7 +43,7 @@ int main() {
       std::printf("token %zu, expert %d: row %d\n", pair / 2, expert[pair], row);
     }
   }
-  std::printf("dropped %.0f %% of the choices\n", 100 * report.to_host()[0].dropped_fraction);
+  std::printf("dropped %.0f %% of the choices\n", 100 * report.to_host().dropped_fraction);
 
   // [by_choice]
   std::vector<float> const by_choice{0, -1};  // [top_k]: first choices before second choices

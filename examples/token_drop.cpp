@@ -23,7 +23,7 @@ int main() {
   drop.apply(logits, {.ids = ids.view(),
                       .weights = weights.view(),
                       .counts = counts.view(),
-                      .report = report.view()});
+                      .report = report});
   // [end]
 
   std::printf("capacity %d\n", static_cast<int>(drop.capacity(4)));
@@ -34,5 +34,5 @@ int main() {
                 static_cast<double>(weight[token]));
   }
   std::printf("tokens of experts: %d %d\n", counts.to_host()[0], counts.to_host()[1]);
-  std::printf("dropped %.0f %% of the choices\n", 100 * report.to_host()[0].dropped_fraction);
+  std::printf("dropped %.0f %% of the choices\n", 100 * report.to_host().dropped_fraction);
 }

@@ -320,8 +320,7 @@ class layer_planner {
   /// @param options the budget, the split, and the candidates
   /// @throws invalid_input as `plan_within`
   /// @workspace keeps what `plan_within` takes for one layer, from the policy
-  template <std::same_as<seq_policy> P>
-  layer_planner(P const& policy, placement_ref const& layer, index_t steps,
+  layer_planner(seq_policy const& policy, placement_ref const& layer, index_t steps,
                 placement_options const& where = {}, migration_options const& options = {})
       : kept_("layer_planner", layer, steps, where, options, policy.memory) {}
   PLIMSOLL_EXPECT_ON_OF_OBJECT(layer_planner,

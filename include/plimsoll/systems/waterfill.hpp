@@ -113,7 +113,10 @@ class waterfill {
   }
 
   /// Routed load and tokens at home of every rank: `[2, ranks]`, in the policy's memory.
-  [[nodiscard]] matrix_ref<std::int64_t> loads() const {
+  [[nodiscard]] matrix_ref<std::int64_t> loads() {
+    return {loads_.data(), 2, line_.options().on.ranks};
+  }
+  [[nodiscard]] matrix_ref<std::int64_t const> loads() const {
     return {loads_.data(), 2, line_.options().on.ranks};
   }
 
