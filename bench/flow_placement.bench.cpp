@@ -19,7 +19,7 @@ void flow_placement(benchmark::State& state) {
   std::vector<std::int32_t> map(slots);
   std::vector<std::int32_t> counts(experts);
   for (auto _ : state) {
-    auto reports = plimsoll::flow_placement(
+    auto reports = plimsoll::place_by_flow(
         plimsoll::seq, plimsoll::tensor_ref<std::int32_t const>(loads.data(), Steps, 1, experts),
         {.on = {.ranks = ranks}, .split = Split}, matrix(map, 1, slots),
         matrix(counts, 1, experts));

@@ -23,7 +23,7 @@ void flow_placement(benchmark::State& state) {
   static device_array<std::int32_t> const map(layers * slots);
   static device_array<std::int32_t> const counts(layers * experts);
   for (auto _ : state) {
-    auto reports = plimsoll::flow_placement(
+    auto reports = plimsoll::place_by_flow(
         plimsoll::gpu(work.get()),
         plimsoll::tensor_ref<std::int32_t>(loads.data(), steps, layers, experts),
         {.on = {.ranks = 64}}, plimsoll::matrix_ref<std::int32_t>(map.data(), layers, slots),

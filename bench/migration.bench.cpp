@@ -196,8 +196,8 @@ void transfers(benchmark::State& state) {
   two_plans const& plans = two_plans::one();
   auto const aligned = plimsoll::align(plimsoll::seq, plans.from.ref(), plans.to.ref());
   for (auto _ : state) {
-    auto plan = plimsoll::transfers(plimsoll::seq, plans.from.ref(), aligned.ref(),
-                                    {.on = {.nodes = 8}, .rounds = Rule});
+    auto plan = plimsoll::plan_transfers(plimsoll::seq, plans.from.ref(), aligned.ref(),
+                                         {.on = {.nodes = 8}, .rounds = Rule});
     benchmark::DoNotOptimize(plan.list.data());
   }
 }
@@ -212,7 +212,7 @@ void validate(benchmark::State& state) {
   two_plans const& plans = two_plans::one();
   auto const from = plans.from.ref();
   auto const aligned = plimsoll::align(plimsoll::seq, from, plans.to.ref());
-  auto const plan = plimsoll::transfers(plimsoll::seq, from, aligned.ref());
+  auto const plan = plimsoll::plan_transfers(plimsoll::seq, from, aligned.ref());
   for (auto _ : state) {
     plimsoll::validate(plimsoll::seq, from, aligned.ref(), plan);
   }
@@ -227,7 +227,7 @@ void migration(benchmark::State& state) {
                                   matrix(map, layers, slots));
     plimsoll::placement_ref to = plans.to.ref();
     to.physical_to_logical = matrix(map, layers, slots);
-    auto plan = plimsoll::transfers(plimsoll::seq, plans.from.ref(), to, {.on = {.nodes = 8}});
+    auto plan = plimsoll::plan_transfers(plimsoll::seq, plans.from.ref(), to, {.on = {.nodes = 8}});
     benchmark::DoNotOptimize(report.layers.data());
     benchmark::DoNotOptimize(plan.list.data());
   }

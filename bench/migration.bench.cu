@@ -46,8 +46,8 @@ void migration(benchmark::State& state) {
     plimsoll::placement_ref aligned = to.ref();
     aligned.physical_to_logical =
         plimsoll::matrix_ref<std::int32_t const>(map.data(), layers, slots);
-    auto transfers =
-        plimsoll::transfers(plimsoll::gpu(work.get()), from.ref(), aligned, {.on = {.nodes = 8}});
+    auto transfers = plimsoll::plan_transfers(plimsoll::gpu(work.get()), from.ref(), aligned,
+                                              {.on = {.nodes = 8}});
     benchmark::DoNotOptimize(report.layers.data());
     benchmark::DoNotOptimize(transfers.list.data());
   }

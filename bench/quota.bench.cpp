@@ -31,8 +31,8 @@ struct step : routed_layer {
   }
   template <class Policy>
   void round(Policy const& policy) {
-    plimsoll::quota(policy, loads_view(), placement(), matrix(split, 1, slots),
-                    matrix(quotas, 1, slots), reports);
+    plimsoll::round_split(policy, loads_view(), placement(), matrix(split, 1, slots),
+                          matrix(quotas, 1, slots), reports);
   }
 };
 

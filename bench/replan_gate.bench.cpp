@@ -34,7 +34,7 @@ void replan_gate(benchmark::State& state) {
       .horizon = 100,
       .expert_bytes = 1 << 24};
   for (auto _ : state) {
-    plimsoll::replan_decision const decision = plimsoll::replan_gate(
+    plimsoll::replan_decision const decision = plimsoll::decide_replan(
         plimsoll::omp,
         plimsoll::tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
         in_use.ref(), {{plan.ref()}}, options);

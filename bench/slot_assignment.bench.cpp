@@ -21,8 +21,8 @@ void slot_assignment(benchmark::State& state) {
   }
   std::vector<std::int32_t> offsets(static_cast<std::size_t>(layers * (ranks + 1)));
   for (auto _ : state) {
-    plimsoll::slot_assignment(plimsoll::seq, slots, {.on = {.ranks = ranks}},
-                              matrix(offsets, layers, ranks + 1));
+    plimsoll::assign_slots(plimsoll::seq, slots, {.on = {.ranks = ranks}},
+                           matrix(offsets, layers, ranks + 1));
     benchmark::DoNotOptimize(offsets.data());
     benchmark::ClobberMemory();
   }

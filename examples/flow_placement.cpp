@@ -47,7 +47,7 @@ int main() {
   }
   // [example]
   plimsoll::array const history(plimsoll::seq, recorded, 4, 1, experts);
-  auto const plan = plimsoll::flow_placement(plimsoll::seq, history, slots, {.on = {.ranks = 8}});
+  auto const plan = plimsoll::place_by_flow(plimsoll::seq, history, slots, {.on = {.ranks = 8}});
   // [end]
 
   std::vector<int> const map = plan.physical_to_logical.to_host();

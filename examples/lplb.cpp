@@ -39,7 +39,7 @@ int main() {
   // Every rank adds up the rows, calls `plan` with the sums as above, and divides the quotas.
   plimsoll::array_ref const quotas(planner.quotas().data, 6);  // of layer 0
   auto shares = plimsoll::zeros<int>(plimsoll::seq, 2, 6);     // [ranks, slots]
-  plimsoll::source_quotas(plimsoll::seq, quotas, own_counts, placement, {}, shares);
+  plimsoll::divide_quotas(plimsoll::seq, quotas, own_counts, placement, {}, shares);
   // Rank 1 dispatches its own tokens by its own row.
   auto own_slots = plimsoll::zeros<int>(plimsoll::seq, 4, 2);
   plimsoll::dispatch(plimsoll::seq, plimsoll::array_ref(ids.data() + 8, 4, 2),

@@ -43,7 +43,7 @@ int main() {
 
   // [transfers]
   plimsoll::transfer_options const how{.on = {.nodes = 2}, .expert_bytes = 44'000'000};
-  auto const plan = plimsoll::transfers(plimsoll::seq, in_use.ref(), within.ref(), how);
+  auto const plan = plimsoll::plan_transfers(plimsoll::seq, in_use.ref(), within.ref(), how);
   plimsoll::validate(plimsoll::seq, in_use.ref(), within.ref(), plan, how);  // throws for a fault
   for (plimsoll::transfer const& t : plan.list) {
     std::printf("round %d: expert %2d from slot %2d of GPU %d to slot %2d of GPU %d%s\n", t.round,

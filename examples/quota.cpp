@@ -22,8 +22,8 @@ int main() {
 
   std::vector<int> quotas(4);  // of the slots of one layer
   std::vector<plimsoll::quota_report> reports(1);
-  plimsoll::quota(plimsoll::seq, loads, placement, split, plimsoll::array_ref(quotas, 1, 4),
-                  reports);
+  plimsoll::round_split(plimsoll::seq, loads, placement, split, plimsoll::array_ref(quotas, 1, 4),
+                        reports);
   plimsoll::check(plimsoll::seq, reports);
   // [end]
   print("quotas", quotas);
@@ -44,7 +44,7 @@ int main() {
   // Rank 0 has the first four of these tokens, rank 1 the others.
   std::vector const counts{3, 1, 0, 1, 1, 1};                 // [ranks, experts]
   auto of_ranks = plimsoll::zeros<int>(plimsoll::seq, 2, 4);  // [ranks, slots]
-  plimsoll::source_quotas(plimsoll::seq, quotas, plimsoll::array_ref(counts, 2, 3), placement, {},
+  plimsoll::divide_quotas(plimsoll::seq, quotas, plimsoll::array_ref(counts, 2, 3), placement, {},
                           of_ranks);
   // [end]
   auto const rows = of_ranks.to_host();

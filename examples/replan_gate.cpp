@@ -40,7 +40,7 @@ void print(char const* load, plimsoll::replan_decision const& decision) {
 
 int main() {
   auto const planner = [](auto const& policy, auto const& history) {
-    return plimsoll::flow_placement(policy, history, slots, {.on = {.ranks = gpus}});
+    return plimsoll::place_by_flow(policy, history, slots, {.on = {.ranks = gpus}});
   };
   std::vector<int> const before = recent_tokens(1, 0, 2000);
   auto const in_use =

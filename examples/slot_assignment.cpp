@@ -11,7 +11,7 @@ int main() {
   // [example]
   std::vector<int> const slots{6, 6};  // two layers of four experts, with two more copies each
   auto rank_offsets = plimsoll::zeros<int>(plimsoll::seq, 2, 5);  // [layers, ranks + 1]
-  plimsoll::slot_assignment(plimsoll::seq, slots, {.on = {.ranks = 4}}, rank_offsets);
+  plimsoll::assign_slots(plimsoll::seq, slots, {.on = {.ranks = 4}}, rank_offsets);
   std::vector<int> const first = rank_offsets.to_host();
   // [end]
   for (std::size_t gpu = 0; gpu < 4; ++gpu) {

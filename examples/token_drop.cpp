@@ -20,10 +20,9 @@ int main() {
   auto weights = plimsoll::zeros<float>(plimsoll::seq, 4, drop.width());
   auto counts = plimsoll::zeros<std::int32_t>(plimsoll::seq, 2);
   auto report = plimsoll::zeros<plimsoll::capacity_report>(plimsoll::seq);
-  drop.apply(logits, {.ids = ids.view(),
-                      .weights = weights.view(),
-                      .counts = counts.view(),
-                      .report = report});
+  drop.apply(
+      logits,
+      {.ids = ids.view(), .weights = weights.view(), .counts = counts.view(), .report = report});
   // [end]
 
   std::printf("capacity %d\n", static_cast<int>(drop.capacity(4)));

@@ -176,9 +176,9 @@ TEST_CASE("array: members of options and results take arrays and placements as c
       seq, loads, 6,
       {.on = {.ranks = 2, .active = active, .speeds = speeds}, .rank_offsets = offsets});
   CHECK(plan.rank_offsets.to_host() == ints{0, 3, 6});
-  auto const next = plimsoll::flow_placement(
+  auto const next = plimsoll::place_by_flow(
       seq, steps, 6, {.on = {.ranks = 2}, .in_use = plan.physical_to_logical});
-  auto const by_view = plimsoll::flow_placement(
+  auto const by_view = plimsoll::place_by_flow(
       seq, steps, 6, {.on = {.ranks = 2}, .in_use = plan.physical_to_logical.view()});
   CHECK(next.physical_to_logical.to_host() == by_view.physical_to_logical.to_host());
 
@@ -203,7 +203,7 @@ TEST_CASE("array: a placement is an argument like its views") {
   array const loads(seq, ints{9, 3, 2, 2}, 1, 4);
   array const steps(seq, ints{9, 3, 2, 2, 2, 3, 2, 9}, 2, 1, 4);
   auto old = plimsoll::eplb(seq, loads, 6, {.on = {.ranks = 2}});
-  auto const fresh = plimsoll::flow_placement(seq, steps, 6, {.on = {.ranks = 2}});
+  auto const fresh = plimsoll::place_by_flow(seq, steps, 6, {.on = {.ranks = 2}});
 
   CHECK(plimsoll::rank_loads(seq, loads, old).to_host() ==
         plimsoll::rank_loads(seq, loads, old.ref()).to_host());
@@ -219,7 +219,7 @@ TEST_CASE("array: a placement is an argument like its views") {
   plimsoll::validate(seq, old);
   plimsoll::validate(seq, fresh, {});
   auto const aligned = plimsoll::align(seq, old, fresh);
-  auto const plan = plimsoll::transfers(seq, old, aligned, {});
+  auto const plan = plimsoll::plan_transfers(seq, old, aligned, {});
   plimsoll::validate(seq, old, aligned, plan, {});
   auto const changes = plimsoll::count_changes(seq, old, aligned);
   CHECK(changes.size() == 1);
@@ -230,8 +230,8 @@ TEST_CASE("array: a placement is an argument like its views") {
   CHECK(plimsoll::refine(seq, loads, within, {}, {}).ranks == 2);
   CHECK(plimsoll::certify(seq, steps, fresh).size() == 1);
   plimsoll::placement_ref const views = aligned;
-  CHECK(plimsoll::replan_gate(seq, steps, old, {{.plan = aligned}},
-                              plimsoll::replan_options<>{.cost = {.per_token = 1}, .horizon = 8})
+  CHECK(plimsoll::decide_replan(seq, steps, old, {{.plan = aligned}},
+                                plimsoll::replan_options<>{.cost = {.per_token = 1}, .horizon = 8})
             .steps == 2);
 
   plimsoll::lplb steps_of(seq, old, {.max_token_copies = 16});

@@ -165,7 +165,7 @@ PLIMSOLL_TEST_CASE("flow_placement: load_exponent plans as for powers of the loa
       options.load_exponent = exponent;
       ints map;
       std::string const error = refusal_of([&] {
-        auto const made = plimsoll::flow_placement(
+        auto const made = plimsoll::place_by_flow(
             make_policy<P>(), of.view3(c.steps, c.layers, c.experts), c.slots, options);
         map = made.physical_to_logical.to_host();
         for (auto const& report : made.reports) {
@@ -217,9 +217,9 @@ PLIMSOLL_TEST_CASE("flow_placement: the output may be the array of the plan in u
     array_in<std::int64_t, P> const loads(c.loads);
     array_in<std::int32_t, P> map(c.in_use);
     array_in<std::int32_t, P> counts(ints(4));
-    plimsoll::flow_placement(make_policy<P>(), loads.view3(1, 1, 4),
-                             {.on = {.ranks = 2}, .in_use = map.view2(1, 4), .keep_bonus = bonus},
-                             map.view2(1, 4), counts.view2(1, 4));
+    plimsoll::place_by_flow(make_policy<P>(), loads.view3(1, 1, 4),
+                            {.on = {.ranks = 2}, .in_use = map.view2(1, 4), .keep_bonus = bonus},
+                            map.view2(1, 4), counts.view2(1, 4));
     CHECK(map.values() == flow_of<P>(c).map);
   }
 }

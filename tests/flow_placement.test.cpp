@@ -67,9 +67,9 @@ TEST_CASE("flow_placement: loads may be a function of the indices") {
   ints counts(3);
   auto const loads = plimsoll::generate(
       [](index_t step, index_t, index_t e) { return e == step ? 8 : 1; }, 2, 1, 3);
-  plimsoll::flow_placement(plimsoll::seq, loads, {.on = {.ranks = 2}},
-                           plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 4),
-                           plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 3));
+  plimsoll::place_by_flow(plimsoll::seq, loads, {.on = {.ranks = 2}},
+                          plimsoll::matrix_ref<std::int32_t>(map.data(), 1, 4),
+                          plimsoll::matrix_ref<std::int32_t>(counts.data(), 1, 3));
   flow_case c{.steps = 2, .experts = 3, .slots = 4, .loads = {8, 1, 1, 1, 8, 1}};
   c.where.ranks = 2;
   CHECK(map == slow_flow_of(c)->map);
@@ -80,54 +80,53 @@ TEST_CASE("flow_placement: shapes are checked") {
   ints map(20);
   ints counts(20);
   auto const run = [&](index_t layers, index_t count_layers, index_t experts) {
-    plimsoll::flow_placement(
+    plimsoll::place_by_flow(
         plimsoll::seq, plimsoll::tensor_ref<std::int64_t const>(loads.data(), 2, 2, 3),
         {.on = {.ranks = 2}}, plimsoll::matrix_ref<std::int32_t>(map.data(), layers, 4),
         plimsoll::matrix_ref<std::int32_t>(counts.data(), count_layers, experts));
   };
-  CHECK_THROWS_WITH_AS(run(3, 2, 3),
-                       "flow_placement: physical_to_logical: expected 2 layers, got 3",
+  CHECK_THROWS_WITH_AS(run(3, 2, 3), "place_by_flow: physical_to_logical: expected 2 layers, got 3",
                        plimsoll::invalid_input);
-  CHECK_THROWS_WITH_AS(run(2, 1, 3), "flow_placement: replica_count: expected 2 layers, got 1",
+  CHECK_THROWS_WITH_AS(run(2, 1, 3), "place_by_flow: replica_count: expected 2 layers, got 1",
                        plimsoll::invalid_input);
-  CHECK_THROWS_WITH_AS(run(2, 2, 4), "flow_placement: replica_count: expected 3 experts, got 4",
+  CHECK_THROWS_WITH_AS(run(2, 2, 4), "place_by_flow: replica_count: expected 3 experts, got 4",
                        plimsoll::invalid_input);
   ints const used{0, 1, 2, -1, 0, 3, 2, -1, 0, 1};
   auto const from = [&](plimsoll::flow_placement_options options) {
     options.on.ranks = 2;
-    plimsoll::flow_placement(plimsoll::seq,
-                             plimsoll::tensor_ref<std::int64_t const>(loads.data(), 2, 2, 3),
-                             options, plimsoll::matrix_ref<std::int32_t>(map.data(), 2, 4),
-                             plimsoll::matrix_ref<std::int32_t>(counts.data(), 2, 3));
+    plimsoll::place_by_flow(plimsoll::seq,
+                            plimsoll::tensor_ref<std::int64_t const>(loads.data(), 2, 2, 3),
+                            options, plimsoll::matrix_ref<std::int32_t>(map.data(), 2, 4),
+                            plimsoll::matrix_ref<std::int32_t>(counts.data(), 2, 3));
   };
   auto const in_use = [&](index_t layers, index_t slots) {
     return plimsoll::matrix_ref<std::int32_t const>(used.data(), layers, slots);
   };
   CHECK_THROWS_WITH_AS(from({.in_use = in_use(1, 4)}),
-                       "flow_placement: options.in_use: expected 2 layers, got 1",
+                       "place_by_flow: options.in_use: expected 2 layers, got 1",
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(from({.in_use = in_use(2, 5)}),
-                       "flow_placement: options.in_use: expected 4 slots, got 5",
+                       "place_by_flow: options.in_use: expected 4 slots, got 5",
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(from({.keep_bonus = -0.5}),
-                       "flow_placement: options.keep_bonus: expected 0 to 2^60, got -0.5",
+                       "place_by_flow: options.keep_bonus: expected 0 to 2^60, got -0.5",
                        plimsoll::invalid_input);
   for (double const bonus : {0.0, 1.0}) {
     CHECK_THROWS_WITH_AS(from({.in_use = in_use(2, 4), .keep_bonus = bonus}),
-                         "flow_placement: options.in_use: expected -1 or an expert of the layer, "
+                         "place_by_flow: options.in_use: expected -1 or an expert of the layer, "
                          "got 3 in layer 1, slot 1",
                          plimsoll::invalid_input);
   }
   ints const ends{0, 2, 3, 0, 2, 3};
   CHECK_THROWS_WITH_AS(
       from({.rank_offsets = {ends.data(), 2, 3}, .in_use = {used.data() + 1, 2, 4}}),
-      "flow_placement: options.in_use: expected -1 in slots of no rank, got 0 in layer 0, slot 3",
+      "place_by_flow: options.in_use: expected -1 in slots of no rank, got 0 in layer 0, slot 3",
       plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
-      static_cast<void>(plimsoll::flow_placement(
+      static_cast<void>(plimsoll::place_by_flow(
           plimsoll::seq, plimsoll::tensor_ref<std::int64_t const>(loads.data(), 2, 2, 3), 2,
           {.on = {.ranks = 2}})),
-      "flow_placement: slots: expected 3 to 65535 slots (at least one per expert), got 2",
+      "place_by_flow: slots: expected 3 to 65535 slots (at least one per expert), got 2",
       plimsoll::invalid_input);
 }
 
@@ -136,13 +135,13 @@ TEST_CASE("flow_placement: temporaries come from the policy and go back, also wh
   ints map(75);
   ints counts(60);
   check_temporaries(2, [&](auto& resource) {  // reports and one scratch area
-    plimsoll::flow_placement(plimsoll::seq(resource), loads, {.on = {.ranks = 4}},
-                             plimsoll::matrix_ref<std::int32_t>(map.data(), 3, 25),
-                             plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
+    plimsoll::place_by_flow(plimsoll::seq(resource), loads, {.on = {.ranks = 4}},
+                            plimsoll::matrix_ref<std::int32_t>(map.data(), 3, 25),
+                            plimsoll::matrix_ref<std::int32_t>(counts.data(), 3, 20));
   });
   check_temporaries(4, [&](auto& resource) {  // and map and counts
     static_cast<void>(
-        plimsoll::flow_placement(plimsoll::seq(resource), loads, 25, {.on = {.ranks = 4}}));
+        plimsoll::place_by_flow(plimsoll::seq(resource), loads, 25, {.on = {.ranks = 4}}));
   });
 }
 

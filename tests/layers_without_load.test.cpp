@@ -126,11 +126,11 @@ TEST_CASE("layers_without_load: slot i holds expert i mod experts") {
       eplb_case("eplb, apart by node",
                 {.on = on, .replica_anti_affinity = plimsoll::anti_affinity::node}),
       {"flow_placement, optimal",
-       [&](history h) { return plimsoll::flow_placement(seq, h, slots, {.on = on}); }},
+       [&](history h) { return plimsoll::place_by_flow(seq, h, slots, {.on = on}); }},
       {"flow_placement, even",
        [&](history h) {
-         return plimsoll::flow_placement(seq, h, slots,
-                                         {.on = on, .split = plimsoll::split_rule::even});
+         return plimsoll::place_by_flow(seq, h, slots,
+                                        {.on = on, .split = plimsoll::split_rule::even});
        }},
       {"select_planner",
        [&](history h) { return plimsoll::select_planner(seq, h, slots, {.on = on}); }},
@@ -186,11 +186,11 @@ TEST_CASE("layers_without_load: where a constraint forbids it, experts are alike
       eplb_case("eplb, uneven ranks", {.on = on, .rank_offsets = uneven}),
       {"flow_placement, a dead rank",
        [&](plimsoll::tensor_ref<std::int32_t const> h) {
-         return plimsoll::flow_placement(seq, h, slots, {.on = dead});
+         return plimsoll::place_by_flow(seq, h, slots, {.on = dead});
        }},
       {"flow_placement, uneven ranks",
        [&](plimsoll::tensor_ref<std::int32_t const> h) {
-         return plimsoll::flow_placement(seq, h, slots, {.on = on, .rank_offsets = uneven});
+         return plimsoll::place_by_flow(seq, h, slots, {.on = on, .rank_offsets = uneven});
        }},
   };
   for (planner_case const& c : cases) {

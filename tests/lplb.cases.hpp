@@ -57,8 +57,8 @@ PLIMSOLL_TEST_CASE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_PREPARED
   array_in<quota_report, P> reports(c::layers);
   plimsoll::minmax_lp lp(policy, in.placement, {.tolerance = 0});
   lp.solve(loads, split.view2(c::layers, c::slots));
-  plimsoll::quota(policy, loads, in.placement, split.view2(c::layers, c::slots),
-                  quotas.view2(c::layers, c::slots), reports.view1());
+  plimsoll::round_split(policy, loads, in.placement, split.view2(c::layers, c::slots),
+                        quotas.view2(c::layers, c::slots), reports.view1());
 
   auto const row = [&](auto const& matrix) {
     using element = std::remove_reference_t<decltype(*matrix.data)>;

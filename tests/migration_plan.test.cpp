@@ -286,8 +286,8 @@ TEST_CASE("plan_within: noise alone moves nothing") {
     longs const flat(static_cast<std::size_t>(layers * experts), 100);
     for (split_rule const split : both_splits) {
       auto const plan = [&](auto const& loads) {
-        return plimsoll::flow_placement(plimsoll::seq, loads, c.slots,
-                                        {.on = {.ranks = ranks}, .split = split})
+        return plimsoll::place_by_flow(plimsoll::seq, loads, c.slots,
+                                       {.on = {.ranks = ranks}, .split = split})
             .physical_to_logical.to_host();
       };
       c.map = plan(plimsoll::tensor_ref<std::int64_t const>(flat.data(), 1, layers, experts));
@@ -620,13 +620,13 @@ TEST_CASE("plan_within: one bonus, by the definition") {
     plan_inputs<plimsoll::seq_policy, std::int64_t> const in(*c, c->loads);
     plimsoll::rank_set on = in.where().on;
     on.ranks = c->where.ranks;
-    auto const flow = plimsoll::flow_placement(plimsoll::seq, in.steps(steps), c->slots,
-                                               {.on = on,
-                                                .rank_offsets = in.from().rank_offsets,
-                                                .split = c->options.split,
-                                                .in_use = in.from().physical_to_logical,
-                                                .keep_bonus = c->options.keep_bonus,
-                                                .load_exponent = c->where.load_exponent});
+    auto const flow = plimsoll::place_by_flow(plimsoll::seq, in.steps(steps), c->slots,
+                                              {.on = on,
+                                               .rank_offsets = in.from().rank_offsets,
+                                               .split = c->options.split,
+                                               .in_use = in.from().physical_to_logical,
+                                               .keep_bonus = c->options.keep_bonus,
+                                               .load_exponent = c->where.load_exponent});
     auto const changes = plimsoll::count_changes(plimsoll::seq, in.from(), flow.ref());
     plan_result const got = plan_serially(*c);
     migration_report const& one = got.reports.front();

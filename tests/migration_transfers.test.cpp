@@ -57,9 +57,10 @@ TEST_CASE("transfers: shapes are checked") {
   auto const refused = [&](plimsoll::placement_ref const& a, plimsoll::placement_ref const& b,
                            std::string const& message,
                            plimsoll::transfer_options const& options = {}) {
-    check_message(
-        refusal_of([&] { static_cast<void>(plimsoll::transfers(plimsoll::seq, a, b, options)); }),
-        "transfers: " + message);
+    check_message(refusal_of([&] {
+                    static_cast<void>(plimsoll::plan_transfers(plimsoll::seq, a, b, options));
+                  }),
+                  "transfers: " + message);
     check_message(refusal_of([&] { plimsoll::validate(plimsoll::seq, a, b, {}, options); }),
                   "validate: " + message);
   };
@@ -81,7 +82,8 @@ TEST_CASE("transfers: shapes are checked") {
   refused(placement(2, 4, 1, 2), placement(2, 4, 1, 2, view(ends.data(), 2, 3)),
           "to.rank_offsets: expected the slots of from, which end at 2, got 1 in layer 1, rank 0");
   plimsoll::placement_ref const even = placement(2, 4, 1, 2);
-  CHECK(plimsoll::transfers(plimsoll::seq, even, placement(2, 4, 1, 2, view(others.data(), 2, 3)))
+  CHECK(plimsoll::plan_transfers(plimsoll::seq, even,
+                                 placement(2, 4, 1, 2, view(others.data(), 2, 3)))
             .list.empty());
 }
 
@@ -90,7 +92,7 @@ TEST_CASE("transfers: temporaries come from the policy and go back, also when it
   transfer_arguments<plimsoll::seq_policy> const in(c);
   check_temporaries(4, [&](auto& resource) {  // list, summaries, reports and one scratch area
     static_cast<void>(
-        plimsoll::transfers(plimsoll::seq(resource), in.from(), in.to(), in.options()));
+        plimsoll::plan_transfers(plimsoll::seq(resource), in.from(), in.to(), in.options()));
   });
   transfer_plan const plan = transfers_of<plimsoll::seq_policy>(c);
   check_temporaries(0, [&](auto& resource) {

@@ -127,8 +127,8 @@ PLIMSOLL_TEST_CASE("quota: edge cases and strides", P, PLIMSOLL_POLICIES) {
   placement.physical_to_logical = halved(placement.physical_to_logical);
   array_in<std::int32_t, P> quotas(wide.layers * wide.slots, -7);
   array_in<quota_report, P> reports(wide.layers);
-  plimsoll::quota(make_policy<P>(), halved(in.loads()), placement, halved(in.split()),
-                  halved(quotas.view2(wide.layers, wide.slots)), reports.view1());
+  plimsoll::round_split(make_policy<P>(), halved(in.loads()), placement, halved(in.split()),
+                        halved(quotas.view2(wide.layers, wide.slots)), reports.view1());
   ints const got = quotas.values();
   check_every_second(got, expected);
 }
@@ -136,7 +136,8 @@ PLIMSOLL_TEST_CASE("quota: edge cases and strides", P, PLIMSOLL_POLICIES) {
 /// Checks that shares may differ from their load by up to 2^-20 of it and a unit for each slot.
 inline void check_tolerance(quotas_fn quotas_of) {
   std::string const refused =
-      "quota: split: expected shares that add up to the expert's load, 1073741824, got others in "
+      "round_split: split: expected shares that add up to the expert's load, 1073741824, got "
+      "others in "
       "layer 0, expert 0";
   constexpr std::int32_t load = 1 << 30;
   constexpr double unit = 0x1p-21;
@@ -263,7 +264,7 @@ ints sources_of(source_case const& c) {
   array_in<std::int32_t, P> const quotas(c.quotas);
   array_in<std::int32_t, P> const counts(c.counts);
   array_in<std::int32_t, P> out(c.plan.ranks * c.plan.slots, -7);
-  plimsoll::source_quotas(make_policy<P>(), quotas.view1(),
+  plimsoll::divide_quotas(make_policy<P>(), quotas.view1(),
                           counts.view2(c.plan.ranks, c.plan.experts), in.placement(),
                           {.nodes = c.nodes}, out.view2(c.plan.ranks, c.plan.slots));
   return out.values();
@@ -550,8 +551,8 @@ inline std::vector<wrong_shape> source_shapes() {
           {{1, 4, 2, 2, 2, 3}, "quotas: expected 3 slots, got 4"},
           {{1, 3, 1, 2, 2, 3}, "counts: expected 2 ranks, got 1"},
           {{1, 3, 2, 0, 2, 3}, "counts: expected 1 to 65535 experts, got 0"},
-          {{1, 3, 2, 2, 1, 3}, "source_quotas: expected 2 ranks, got 1"},
-          {{1, 3, 2, 2, 2, 2}, "source_quotas: expected 3 slots, got 2"}};
+          {{1, 3, 2, 2, 1, 3}, "divide_quotas: expected 2 ranks, got 1"},
+          {{1, 3, 2, 2, 2, 2}, "divide_quotas: expected 3 slots, got 2"}};
 }
 
 /// Extents: tokens and ids per token, slots of the map and of quotas, experts, ids per token of the
@@ -592,14 +593,14 @@ PLIMSOLL_TEST_CASE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
     placement.ranks = x[4];
     placement.physical_to_logical.extents[1] = x[5];
     check_message(message([&, &x = x] {
-                    plimsoll::quota(policy, in.loads(), placement, parts.view2(x[0], x[1]),
-                                    out.view2(x[2], x[3]), reports.view1());
+                    plimsoll::round_split(policy, in.loads(), placement, parts.view2(x[0], x[1]),
+                                          out.view2(x[2], x[3]), reports.view1());
                   }),
                   "quota: " + expected);
   }
   for (auto const& [x, expected] : source_shapes()) {
     check_message(message([&, &x = x] {
-                    plimsoll::source_quotas(policy, places(numbers.data(), x[1]),
+                    plimsoll::divide_quotas(policy, places(numbers.data(), x[1]),
                                             numbers.view2(x[2], x[3]), in.placement(),
                                             {.nodes = x[0]}, out.view2(x[4], x[5]));
                   }),

@@ -286,12 +286,12 @@ TEST_CASE("quota: temporary memory") {
   std::vector<quota_report> reports(1);
   std::vector<dispatch_counters> counters(1);
   check_temporaries(1, [&](auto& resource) {
-    plimsoll::quota(plimsoll::seq(resource), in.loads(), in.placement(), in.split(),
-                    plimsoll::matrix_ref<std::int32_t>(quotas.data(), 1, 3), reports);
+    plimsoll::round_split(plimsoll::seq(resource), in.loads(), in.placement(), in.split(),
+                          plimsoll::matrix_ref<std::int32_t>(quotas.data(), 1, 3), reports);
   });
   // One allocation for the lists of slots; the bodies need no scratch.
   check_temporaries(1, [&](auto& resource) {
-    plimsoll::source_quotas(plimsoll::seq(resource), quotas,
+    plimsoll::divide_quotas(plimsoll::seq(resource), quotas,
                             plimsoll::matrix_ref<std::int32_t const>(counts.data(), 2, 2),
                             in.placement(), {},
                             plimsoll::matrix_ref<std::int32_t>(numbers.data(), 2, 3));

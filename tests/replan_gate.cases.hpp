@@ -166,7 +166,7 @@ PLIMSOLL_TEST_CASE("replan: a window that is not full yet says what its steps sa
   c.loads[5] = 25;  // steps differ
   c.options.horizon = 100;
   auto const planner = [&](auto const& where, auto const& history) {
-    return plimsoll::flow_placement(where, history, 4, {.on = {.ranks = 2}});
+    return plimsoll::place_by_flow(where, history, 4, {.on = {.ranks = 2}});
   };
   std::vector<replan_decision> found;
   for (index_t const empty : {0, 4, 100}) {
@@ -273,9 +273,9 @@ PLIMSOLL_TEST_CASE("replan_gate: equals the definition", P, PLIMSOLL_POLICIES) {
       REQUIRE(std::ssize(one.layers) == c.layers);
       plan_in<plimsoll::seq_policy> const from(c, c.in_use);
       plan_in<plimsoll::seq_policy> const to(c, c.candidates[i].plan);
-      plimsoll::transfer_plan const moves =
-          plimsoll::transfers(plimsoll::seq, from.ref(), to.ref(),
-                              {.on = {.active = c.active}, .bandwidths = c.options.bandwidths});
+      plimsoll::transfer_plan const moves = plimsoll::plan_transfers(
+          plimsoll::seq, from.ref(), to.ref(),
+          {.on = {.active = c.active}, .bandwidths = c.options.bandwidths});
       double all_moves = 0;
       for (index_t layer = -1; layer < c.layers; ++layer) {
         CAPTURE(layer);
@@ -337,7 +337,7 @@ PLIMSOLL_TEST_CASE("replan_gate: any cost of a rank", P, PLIMSOLL_POLICIES) {
   CHECK(decide<P>(c, plimsoll::token_cost{}).candidates[0].gain_seconds == 20);
   check_message(
       refusal_of([&] { decide<P>(c, cost_below_zero{}); }),
-      "replan_gate: options.cost: expected numbers from 0 to below 2^960 that do not fall "
+      "decide_replan: options.cost: expected numbers from 0 to below 2^960 that do not fall "
       "as tokens rise, got -30 in layer 0, rank 0, step 0");
 }
 
@@ -347,19 +347,20 @@ PLIMSOLL_TEST_CASE("replan_gate: bad loads and plans are refused", P, PLIMSOLL_P
   for (split_rule const split : {split_rule::even, split_rule::optimal}) {
     c.options.split = split;
     check_message(refusal_of([&] { decide<P>(c); }),
-                  "replan_gate: loads: expected values from 0 to below 2^47, got -4 in layer 0, "
+                  "decide_replan: loads: expected values from 0 to below 2^47, got -4 in layer 0, "
                   "expert 1, step 2");
   }
   c = hot_rank();
   c.in_use[2] = 4;
   check_message(refusal_of([&] { decide<P>(c); }),
-                "replan_gate: in_use.physical_to_logical: expected -1 or an expert of the layer, "
+                "decide_replan: in_use.physical_to_logical: expected -1 or an expert of the layer, "
                 "got 4 in layer 0, rank 1, slot 2");
   c = hot_rank();
   c.candidates[0].plan[3] = 1;
-  check_message(refusal_of([&] { decide<P>(c); }),
-                "replan_gate: candidates[0].plan.physical_to_logical: expected at least 1 slot of "
-                "every expert, got 0 in layer 0, expert 3");
+  check_message(
+      refusal_of([&] { decide<P>(c); }),
+      "decide_replan: candidates[0].plan.physical_to_logical: expected at least 1 slot of "
+      "every expert, got 0 in layer 0, expert 3");
 }
 
 PLIMSOLL_TEST_CASE("replan: plans of the halves, and the plan of all steps, aligned", P,
@@ -377,7 +378,7 @@ PLIMSOLL_TEST_CASE("replan: plans of the halves, and the plan of all steps, alig
   plan_in<P> const in_use(c, c.in_use);
   auto const policy = make_policy<P>();
   auto const planner = [&](auto const& where, auto const& history) {
-    return plimsoll::flow_placement(where, history, c.slots(), {.on = {.ranks = c.ranks}});
+    return plimsoll::place_by_flow(where, history, c.slots(), {.on = {.ranks = c.ranks}});
   };
   plimsoll::replan_options<moe_cost> options = c.options;
   auto const got =

@@ -42,53 +42,56 @@ TEST_CASE("replan_gate: shapes and options are checked") {
     return refusal_of([&] { decide<plimsoll::seq_policy>(c); });
   };
   CHECK(refused([](gate_case& c) { c.options.horizon = 0; }) ==
-        "replan_gate: options.horizon: expected 1 to 9007199254740992 steps, got 0");
+        "decide_replan: options.horizon: expected 1 to 9007199254740992 steps, got 0");
   CHECK(refused([](gate_case& c) { c.options.cost.per_token = -1; }) ==
-        "replan_gate: options.cost.per_token: expected a number from 0 to below 2^960, got -1");
+        "decide_replan: options.cost.per_token: expected a number from 0 to below 2^960, got -1");
   CHECK(refused([](gate_case& c) { c.options.cost.per_token = 0; }) ==
-        "replan_gate: options.cost.per_token: expected a number above 0, since balance is worth "
+        "decide_replan: options.cost.per_token: expected a number above 0, since balance is worth "
         "nothing without, got 0");
   CHECK(refused([](gate_case& c) { c.options.cost.launch = std::nan(""); }) ==
-        "replan_gate: options.cost.launch: expected a number from 0 to below 2^960, got NaN");
+        "decide_replan: options.cost.launch: expected a number from 0 to below 2^960, got NaN");
   CHECK(refused([](gate_case& c) { c.options.cost.flat_below = -2; }) ==
-        "replan_gate: options.cost.flat_below: expected a number from 0 to below 2^960, got -2");
+        "decide_replan: options.cost.flat_below: expected a number from 0 to below 2^960, got -2");
   CHECK(refused([](gate_case& c) {
           c.options.layer_stall = -1;
-        }).starts_with("replan_gate: options.layer_stall: expected a number from 0 to "));
+        }).starts_with("decide_replan: options.layer_stall: expected a number from 0 to "));
   CHECK(refused([](gate_case& c) { c.options.transfer_share = 2; }) ==
-        "replan_gate: options.transfer_share: expected a number from 0 to 1, got 2");
+        "decide_replan: options.transfer_share: expected a number from 0 to 1, got 2");
   CHECK(refused([](gate_case& c) {
           c.options.standard_errors = std::nan("");
-        }).starts_with("replan_gate: options.standard_errors: expected a number from 0 to "));
+        }).starts_with("decide_replan: options.standard_errors: expected a number from 0 to "));
   CHECK(refused([](gate_case& c) { c.options.enough_balancedness = 1.5; }) ==
-        "replan_gate: options.enough_balancedness: expected a number from 0 to 1, got 1.5");
+        "decide_replan: options.enough_balancedness: expected a number from 0 to 1, got 1.5");
   CHECK(refused([](gate_case& c) { c.options.least_steps = 0; }) ==
-        "replan_gate: options.least_steps: expected 1 to 2147483647 steps, got 0");
+        "decide_replan: options.least_steps: expected 1 to 2147483647 steps, got 0");
   CHECK(refused([](gate_case& c) {
           c.options.expert_bytes = 0;
-        }).starts_with("replan_gate: options.expert_bytes: expected 1 to "));
+        }).starts_with("decide_replan: options.expert_bytes: expected 1 to "));
   CHECK(refused([](gate_case& c) { c.options.bandwidths.same_node = 0; }) ==
-        "replan_gate: options.bandwidths.same_node: expected a number above 0, got 0");
-  CHECK(refused([](gate_case& c) {
-          c.speeds = {1, 2};
-        }) ==
-        "replan_gate: options.on.speeds: expected none, since copies share evenly on ranks of any "
-        "speed, got speeds");
-  CHECK(refused([](gate_case& c) { c.candidates[0].plan = {0, 1, 2, 3, 3, 3}; }) ==
-        "replan_gate: candidates[0].plan.physical_to_logical: expected 4 slots, as in in_use, got "
-        "6");
-  CHECK(refused([](gate_case& c) { c.candidates[0].of_first_half = c.in_use; }) ==
-        "replan_gate: candidates[0].of_second_half: expected a plan, since there is one of the "
-        "other half, got none");
-  CHECK(refused([](gate_case& c) {
-          c.loads.resize(4);
-          c.candidates[0].of_first_half = c.candidates[0].of_second_half = c.in_use;
-        }) ==
-        "replan_gate: loads: expected 2 to 2147483647 steps, since there are plans of halves, got "
-        "1");
+        "decide_replan: options.bandwidths.same_node: expected a number above 0, got 0");
   CHECK(
-      refused([](gate_case& c) { c.candidates[0].plan.clear(); }) ==
-      "replan_gate: candidates[0].plan.physical_to_logical: expected 1 to 2147483647 slots, got 0");
+      refused([](gate_case& c) {
+        c.speeds = {1, 2};
+      }) ==
+      "decide_replan: options.on.speeds: expected none, since copies share evenly on ranks of any "
+      "speed, got speeds");
+  CHECK(
+      refused([](gate_case& c) { c.candidates[0].plan = {0, 1, 2, 3, 3, 3}; }) ==
+      "decide_replan: candidates[0].plan.physical_to_logical: expected 4 slots, as in in_use, got "
+      "6");
+  CHECK(refused([](gate_case& c) { c.candidates[0].of_first_half = c.in_use; }) ==
+        "decide_replan: candidates[0].of_second_half: expected a plan, since there is one of the "
+        "other half, got none");
+  CHECK(
+      refused([](gate_case& c) {
+        c.loads.resize(4);
+        c.candidates[0].of_first_half = c.candidates[0].of_second_half = c.in_use;
+      }) ==
+      "decide_replan: loads: expected 2 to 2147483647 steps, since there are plans of halves, got "
+      "1");
+  CHECK(refused([](gate_case& c) { c.candidates[0].plan.clear(); }) ==
+        "decide_replan: candidates[0].plan.physical_to_logical: expected 1 to 2147483647 slots, "
+        "got 0");
 }
 
 }  // namespace plimsoll_test

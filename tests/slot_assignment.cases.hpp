@@ -35,7 +35,7 @@ ints assigned(ints const& layer_slots, index_t ranks,
   if (!active.empty()) {
     options.on.active = active_in.view1();
   }
-  plimsoll::slot_assignment(make_policy<P>(), in.view1(), options, out.view2(in.size(), ranks + 1));
+  plimsoll::assign_slots(make_policy<P>(), in.view1(), options, out.view2(in.size(), ranks + 1));
   return out.values();
 }
 
@@ -118,8 +118,7 @@ PLIMSOLL_TEST_CASE("slot_assignment: edges", P, PLIMSOLL_POLICIES) {
     plimsoll::matrix_ref<std::int32_t> offsets(out.data(), 2, 3);
     offsets.strides[0] = 1;
     offsets.strides[1] = 4;
-    plimsoll::slot_assignment(make_policy<P>(), slots, {.on = {.ranks = 2, .active = live}},
-                              offsets);
+    plimsoll::assign_slots(make_policy<P>(), slots, {.on = {.ranks = 2, .active = live}}, offsets);
     CHECK(out.values() == ints{0, 0, -7, -7, 2, 0, -7, -7, 3, 1, -7, -7});
   }
 }
@@ -130,8 +129,8 @@ PLIMSOLL_TEST_CASE("slot_assignment: place takes the offsets", P, PLIMSOLL_POLIC
   array_in<std::int32_t, P> const counts(ints(12, 1));
   array_in<std::int32_t, P> offsets(10);
   array_in<std::int32_t, P> map(12);
-  plimsoll::slot_assignment(make_policy<P>(), slots.view1(), {.on = {.ranks = 4}},
-                            offsets.view2(2, 5));
+  plimsoll::assign_slots(make_policy<P>(), slots.view1(), {.on = {.ranks = 4}},
+                         offsets.view2(2, 5));
   plimsoll::place(make_policy<P>(), loads.view2(2, 6), counts.view2(2, 6),
                   {.on = {.ranks = 4}, .rank_offsets = offsets.view2(2, 5)}, map.view2(2, 6));
   CHECK(map.values() == ints{5, 4, 0, 1, 3, 2, 5, 4, 0, 3, 2, 1});
@@ -150,31 +149,28 @@ std::string refusal(ints const& layer_slots, index_t ranks, flags const& active 
 
 PLIMSOLL_TEST_CASE("slot_assignment: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(refusal<P>({4, 4, -3, -5}, 2) ==
-        "slot_assignment: layer_slots: expected at least 0 in every layer, got -3 in layer 2");
+        "assign_slots: layer_slots: expected at least 0 in every layer, got -3 in layer 2");
   CHECK(refusal<P>({4, 4}, 3, {0, 0, 0}) ==
-        "slot_assignment: on.active: expected at least 1 live rank, got 0");
-  CHECK(refusal<P>({}, 1, {0}) ==
-        "slot_assignment: on.active: expected at least 1 live rank, got 0");
-  CHECK(refusal<P>({4}, 0) ==
-        "slot_assignment: options.on.ranks: expected 1 to 32767 ranks, got 0");
+        "assign_slots: on.active: expected at least 1 live rank, got 0");
+  CHECK(refusal<P>({}, 1, {0}) == "assign_slots: on.active: expected at least 1 live rank, got 0");
+  CHECK(refusal<P>({4}, 0) == "assign_slots: options.on.ranks: expected 1 to 32767 ranks, got 0");
   CHECK(refusal<P>({4}, 32768) ==
-        "slot_assignment: options.on.ranks: expected 1 to 32767 ranks, got 32768");
-  CHECK(refusal<P>({4}, 3, {1, 1}) ==
-        "slot_assignment: options.on.active: expected 3 ranks, got 2");
+        "assign_slots: options.on.ranks: expected 1 to 32767 ranks, got 32768");
+  CHECK(refusal<P>({4}, 3, {1, 1}) == "assign_slots: options.on.active: expected 3 ranks, got 2");
 }
 
 PLIMSOLL_TEST_CASE("slot_assignment: int64 slots and offsets", P, PLIMSOLL_POLICIES) {
   ints const slots{6, 6, 9};
   array_in<std::int64_t, P> const in(as_int64(slots));
   array_in<std::int64_t, P> out(3 * 5, -7);
-  plimsoll::slot_assignment(make_policy<P>(), in.view1(), {.on = {.ranks = 4}}, out.view2(3, 5));
+  plimsoll::assign_slots(make_policy<P>(), in.view1(), {.on = {.ranks = 4}}, out.view2(3, 5));
   CHECK(out.values() == as_int64(assigned<P>(slots, 4)));
   // A number beyond int32 is not cut.
   array_in<std::int64_t, P> const large(1, (std::int64_t{1} << 32) + 1);
   CHECK_THROWS_WITH_AS(
-      plimsoll::slot_assignment(make_policy<P>(), large.view1(), {.on = {.ranks = 4}},
-                                out.view2(1, 5)),
-      "slot_assignment: layer_slots: expected at least 0 in every layer, got -2147483648 in layer "
+      plimsoll::assign_slots(make_policy<P>(), large.view1(), {.on = {.ranks = 4}},
+                             out.view2(1, 5)),
+      "assign_slots: layer_slots: expected at least 0 in every layer, got -2147483648 in layer "
       "0",
       plimsoll::invalid_input);
 }

@@ -49,8 +49,8 @@ TEST_CASE("slot_assignment: the same bits in every team") {
 TEST_CASE("slot_assignment: any container of slots is accepted") {
   std::vector<std::int32_t> const slots{6, 6};
   ints offsets(6);
-  plimsoll::slot_assignment(plimsoll::seq, slots, {.on = {.ranks = 2}},
-                            plimsoll::matrix_ref<std::int32_t>(offsets.data(), 2, 3));
+  plimsoll::assign_slots(plimsoll::seq, slots, {.on = {.ranks = 2}},
+                         plimsoll::matrix_ref<std::int32_t>(offsets.data(), 2, 3));
   CHECK(offsets == ints{0, 3, 6, 0, 3, 6});
 }
 
@@ -58,13 +58,13 @@ TEST_CASE("slot_assignment: shapes are checked") {
   ints const slots{6, 6};
   ints offsets(20);
   auto const run = [&](index_t layers, index_t columns) {
-    plimsoll::slot_assignment(plimsoll::seq, slots, {.on = {.ranks = 3}},
-                              plimsoll::matrix_ref<std::int32_t>(offsets.data(), layers, columns));
+    plimsoll::assign_slots(plimsoll::seq, slots, {.on = {.ranks = 3}},
+                           plimsoll::matrix_ref<std::int32_t>(offsets.data(), layers, columns));
   };
-  CHECK_THROWS_WITH_AS(run(3, 4), "slot_assignment: rank_offsets: expected 2 layers, got 3",
+  CHECK_THROWS_WITH_AS(run(3, 4), "assign_slots: rank_offsets: expected 2 layers, got 3",
                        plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(run(2, 3),
-                       "slot_assignment: rank_offsets: expected 4 offsets (ranks + 1), got 3",
+                       "assign_slots: rank_offsets: expected 4 offsets (ranks + 1), got 3",
                        plimsoll::invalid_input);
 }
 
@@ -72,8 +72,8 @@ TEST_CASE("slot_assignment: temporaries come from the policy and go back, also w
   ints const slots{6, 6};
   ints offsets(10);
   auto const run = [&](auto& resource) {
-    plimsoll::slot_assignment(plimsoll::seq(resource), slots, {.on = {.ranks = 4}},
-                              plimsoll::matrix_ref<std::int32_t>(offsets.data(), 2, 5));
+    plimsoll::assign_slots(plimsoll::seq(resource), slots, {.on = {.ranks = 4}},
+                           plimsoll::matrix_ref<std::int32_t>(offsets.data(), 2, 5));
   };
   check_temporaries(2, run);  // the report and one scratch area
 }

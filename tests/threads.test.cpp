@@ -94,7 +94,7 @@ template <class P>
 ints free_calls(P const& policy, recording const& in, plimsoll::placement_ref const& in_use) {
   plimsoll::rank_set const on{.ranks = ranks};
   auto const fresh = plimsoll::eplb(policy, in.step(0), slots, {.on = on});
-  auto const flow = plimsoll::flow_placement(policy, in.history(), slots, {.on = on});
+  auto const flow = plimsoll::place_by_flow(policy, in.history(), slots, {.on = on});
   auto const aligned = plimsoll::align(policy, in_use, fresh.ref(), {.on = on});
   plimsoll::validate(policy, aligned.ref());
   ints result = aligned.physical_to_logical.to_host();

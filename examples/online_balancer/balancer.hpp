@@ -41,7 +41,7 @@ constexpr std::int64_t expert_bytes = 44'000'000;
 /// Plans for steps to come, close to the placement in use.
 inline host_placement plan_near(plimsoll::placement_ref const& in_use, auto const& history,
                                 double keep_bonus, liveness const& active) {
-  return plimsoll::flow_placement(
+  return plimsoll::place_by_flow(
       seq, history, slots,
       {.on = ranks_of(active), .in_use = in_use.physical_to_logical, .keep_bonus = keep_bonus});
 }
@@ -50,7 +50,8 @@ inline host_placement plan_near(plimsoll::placement_ref const& in_use, auto cons
 inline plimsoll::transfer_plan list_transfers(plimsoll::placement_ref const& from,
                                               plimsoll::placement_ref const& to,
                                               liveness const& active) {
-  return plimsoll::transfers(seq, from, to, {.on = ranks_of(active), .expert_bytes = expert_bytes});
+  return plimsoll::plan_transfers(seq, from, to,
+                                  {.on = ranks_of(active), .expert_bytes = expert_bytes});
 }
 
 // [worker]
@@ -94,7 +95,7 @@ class engine {
       : policy_(policy),
         exchange_(exchange),
         active_(static_cast<std::size_t>(ranks), 1),
-        in_use_(plimsoll::flow_placement(seq, record(), slots, {.on = ranks_of(active_)})),
+        in_use_(plimsoll::place_by_flow(seq, record(), slots, {.on = ranks_of(active_)})),
         weights_(in_use_.physical_to_logical.to_host()),
         topk_ids_(policy, layers, tokens, top_k),
         scores_(policy, layers, tokens, top_k),

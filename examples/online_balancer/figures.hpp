@@ -90,7 +90,7 @@ class figures {
   }
   /// Lets both rivals plan for other ranks.
   void change_ranks(host_steps const& recent, liveness const& active) {
-    never_.take(plimsoll::flow_placement(seq, recorded_, slots, {.on = ranks_of(active)}), active);
+    never_.take(plimsoll::place_by_flow(seq, recorded_, slots, {.on = ranks_of(active)}), active);
     plan_again(recent, active);
   }
 

@@ -91,7 +91,7 @@ class layer {
     } else {
       plimsoll::count_tokens_by_source(policy_, kept, source_offsets_, {}, source_counts_, routed_);
       plimsoll::array_ref const quotas(splitter_.quotas().data, slots);
-      plimsoll::source_quotas(policy_, quotas, source_counts_, placement_, {}, source_quotas_);
+      plimsoll::divide_quotas(policy_, quotas, source_counts_, placement_, {}, source_quotas_);
       plimsoll::array_ref const map(placement_.physical_to_logical.data, slots);
       for (index_t rank = exchange_.first_rank(); rank < exchange_.end_rank(); ++rank) {
         plimsoll::array_ref const part(source_quotas_.data_handle() + rank * slots, slots);

@@ -78,7 +78,7 @@ class step_runner {
     // Divides the quotas among the ranks so that as many tokens as possible stay on their rank, and
     // dispatches this rank's tokens by its part.
     plimsoll::array_ref const quotas(lplb_.quotas().data, slots());
-    plimsoll::source_quotas(policy, quotas, all_counts_, placement(), {}, source_quotas_);
+    plimsoll::divide_quotas(policy, quotas, all_counts_, placement(), {}, source_quotas_);
     plimsoll::dispatch(policy, topk_ids, row(map_, 0), row(source_quotas_, self_.rank),
                        {.experts = o_.experts}, chosen, dispatching_);
 

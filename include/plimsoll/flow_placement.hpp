@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// `flow_placement` replicates and places experts for steps to come, in which tokens are split
+/// `place_by_flow` replicates and places experts for steps to come, in which tokens are split
 /// among the copies anew; `certify` proves how good a plan is for recorded steps.
 #pragma once
 
@@ -86,16 +86,16 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @stream synchronizes once; with `in_use` also as `align`
 /// @determinism the same bits under every policy; ties go to the lowest expert and rank
 template <execution_policy P, class Loads, class Placement, class Counts>
-std::vector<flow_placement_report> flow_placement(P const& policy, Loads const& loads,
-                                                  flow_placement_options const& options,
-                                                  Placement&& physical_to_logical,
-                                                  Counts&& replica_count) {
-  detail::checked_call call("flow_placement");
-  auto const load = PLIMSOLL_LOADS(call, "flow_placement", loads, "[steps, layers, experts]");
+std::vector<flow_placement_report> place_by_flow(P const& policy, Loads const& loads,
+                                                 flow_placement_options const& options,
+                                                 Placement&& physical_to_logical,
+                                                 Counts&& replica_count) {
+  detail::checked_call call("place_by_flow");
+  auto const load = PLIMSOLL_LOADS(call, "place_by_flow", loads, "[steps, layers, experts]");
   auto const map =
-      PLIMSOLL_OUTPUT_IDS(call, "flow_placement", physical_to_logical, "[layers, slots]");
+      PLIMSOLL_OUTPUT_IDS(call, "place_by_flow", physical_to_logical, "[layers, slots]");
   auto const copies =
-      PLIMSOLL_OUTPUT_IDS(call, "flow_placement", replica_count, "[layers, experts]");
+      PLIMSOLL_OUTPUT_IDS(call, "place_by_flow", replica_count, "[layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   detail::expect_flow_placement(call, load.extent(0), layers, experts, map.extent(1), options,
@@ -111,10 +111,10 @@ std::vector<flow_placement_report> flow_placement(P const& policy, Loads const& 
 /// @return the placement with a copy of `options.rank_offsets`, and the reports; the workspace
 ///   includes the arrays that it keeps
 template <execution_policy P, class Loads>
-flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
-                            flow_placement_options const& options) {
-  detail::checked_call call("flow_placement");
-  auto const load = PLIMSOLL_LOADS(call, "flow_placement", loads, "[steps, layers, experts]");
+flow_plan<P> place_by_flow(P const& policy, Loads const& loads, index_t slots,
+                           flow_placement_options const& options) {
+  detail::checked_call call("place_by_flow");
+  auto const load = PLIMSOLL_LOADS(call, "place_by_flow", loads, "[steps, layers, experts]");
   index_t const layers = load.extent(1);
   index_t const experts = load.extent(2);
   detail::expect_flow_placement(call, load.extent(0), layers, experts, slots, options, "slots");
@@ -127,12 +127,12 @@ flow_plan<P> flow_placement(P const& policy, Loads const& loads, index_t slots,
   return result;
 }
 
-PLIMSOLL_EXPECT_ON(flow_placement, (Loads const& loads), (loads))
-PLIMSOLL_EXPECT_ON(flow_placement, (Loads const& loads, index_t slots), (loads, slots))
+PLIMSOLL_EXPECT_ON(place_by_flow, (Loads const& loads), (loads))
+PLIMSOLL_EXPECT_ON(place_by_flow, (Loads const& loads, index_t slots), (loads, slots))
 
 /// @brief Proves how good a plan is for recorded steps whose tokens are split optimally.
 ///
-/// @param loads `[steps, layers, experts]`, as for `flow_placement`
+/// @param loads `[steps, layers, experts]`, as for `place_by_flow`
 /// @param placement any plan, in the policy's memory; a live rank holds every expert
 /// @param options liveness and speeds of the ranks
 /// @return per layer: value = the sum over the steps of the smallest possible peak under this plan

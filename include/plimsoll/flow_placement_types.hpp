@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options and report of `flow_placement`.
+/// Options and report of `place_by_flow`.
 #pragma once
 
 #include <cstdint>

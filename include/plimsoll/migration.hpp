@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Moving from the placement in use to another one at little cost: `align` renames ranks so that
-/// few experts move, `plan_within` finds the best plan within a budget of moves, and `transfers`
+/// few experts move, `plan_within` finds the best plan within a budget of moves, and `plan_transfers`
 /// lists the weights to transfer, in rounds.
 ///
 /// A *move* is an expert that arrives on a rank which did not hold it. A rank that holds the expert
@@ -175,7 +175,7 @@ PLIMSOLL_EXPECT_ON(align, (placement_ref const& from, placement_ref const& to), 
 /// are, unless `options.candidates` names fewer:
 ///
 /// - the placement in use
-/// - seven plans of `flow_placement`, which keep the ranks and copies in use by bonuses of 0 to
+/// - seven plans of `place_by_flow`, which keep the ranks and copies in use by bonuses of 0 to
 ///   3.2, aligned; not with node lists or copies that must be on different nodes
 /// - plans of a path that relieves the most loaded rank of the summed steps by one or two moves at
 ///   a time: a replica of it and one of another rank are swapped, or a slot with a superfluous
@@ -217,10 +217,10 @@ PLIMSOLL_EXPECT_ON(align, (placement_ref const& from, placement_ref const& to), 
 /// @return per layer: certificate of the mean imbalance, that of `from`, gains, and what changes
 /// @throws invalid_input for shapes and options; for values, naming layer and slot, rank, or step
 ///   and expert; the outputs are then unspecified
-/// @complexity for each half of the steps and for all: that of `flow_placement` and `align` for
+/// @complexity for each half of the steps and for all: that of `place_by_flow` and `align` for
 ///   each bonus; O(slots^2) for each plan of the path. To judge, O(slots) per plan and step, with
 ///   `split_rule::optimal` one `minmax_lp::solve`; for a limit on all layers that of `knapsack`
-/// @workspace 8 bytes per load; as `flow_placement` and `align`; for every layer 48 bytes per slot;
+/// @workspace 8 bytes per load; as `place_by_flow` and `align`; for every layer 48 bytes per slot;
 ///   one map for each plan compared, and 16 bytes (optimal: 48) for each step of it
 /// @stream synchronizes
 /// @determinism the same bits under every policy; ties go to the lowest slot and expert
@@ -402,14 +402,14 @@ class layer_planner {
 /// @stream synchronizes
 /// @determinism integers only: the same on every rank and under every policy
 template <execution_policy P>
-transfer_plan transfers(P const& policy, placement_ref const& from, placement_ref const& to,
-                        transfer_options const& options = {}) {
-  constexpr char const* name = "transfers";
+transfer_plan plan_transfers(P const& policy, placement_ref const& from, placement_ref const& to,
+                             transfer_options const& options = {}) {
+  constexpr char const* name = "plan_transfers";
   detail::migration_pair const pair = detail::expect_transfers(name, from, to, options);
   return detail::run_transfers(name, detail::resolve(policy), pair, options);
 }
 
-PLIMSOLL_EXPECT_ON(transfers, (placement_ref const& from, placement_ref const& to), (from, to))
+PLIMSOLL_EXPECT_ON(plan_transfers, (placement_ref const& from, placement_ref const& to), (from, to))
 
 /// @brief Checks a list of transfers and throws for its first fault.
 ///
@@ -421,7 +421,7 @@ PLIMSOLL_EXPECT_ON(transfers, (placement_ref const& from, placement_ref const& t
 ///
 /// @param from,to the placements for which the transfers were made, in the policy's memory
 /// @param plan the transfers
-/// @param options as for `transfers`; bandwidths are not read
+/// @param options as for `plan_transfers`; bandwidths are not read
 /// @throws invalid_input for shapes; for the first fault, naming layer, round and transfer
 /// @complexity O((transfers + layers slots) log slots), on the host
 /// @workspace none, or a copy of each map whose rows are not contiguous

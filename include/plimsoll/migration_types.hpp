@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options and results of `align`, `plan_within`, `transfers` and `changed_layers`.
+/// Options and results of `align`, `plan_within`, `plan_transfers` and `changed_layers`.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ inline constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max
 
 /// Plans that `plan_within` compares with the placement in use.
 enum class migration_candidates : std::int32_t {
-  all,  ///< plans of `flow_placement` with seven bonuses, single changes, and the new placement
-  one_bonus,      ///< the plan of `flow_placement` with `keep_bonus`
+  all,  ///< plans of `place_by_flow` with seven bonuses, single changes, and the new placement
+  one_bonus,      ///< the plan of `place_by_flow` with `keep_bonus`
   single_changes  ///< plans that single changes lead to: fast within a small budget
 };
 
@@ -92,10 +92,10 @@ struct migration_options {
   judged_steps judge_on = judged_steps::unseen;
   /// Plans to compare. `one_bonus` takes a tenth of the time of `all`, knows no node lists and no
   /// required anti-affinity of nodes, and moves nothing in a layer whose plan exceeds the budget.
-  /// `single_changes` compares neither plans of `flow_placement` nor `to`: it takes a third of the
+  /// `single_changes` compares neither plans of `place_by_flow` nor `to`: it takes a third of the
   /// time within a budget of a few moves.
   migration_candidates candidates = migration_candidates::all;
-  /// With `one_bonus`: preference for the placement in use, as in `flow_placement`.
+  /// With `one_bonus`: preference for the placement in use, as in `place_by_flow`.
   double keep_bonus = 0.8;
 };
 
@@ -181,7 +181,7 @@ struct transfer_bandwidths {
   double from_host = 50e9;     ///< From host memory to a rank.
 };
 
-/// Options of `transfers`. Arrays are in the policy's memory.
+/// Options of `plan_transfers`. Arrays are in the policy's memory.
 struct transfer_options {
   /// Ranks: nodes and liveness. `on.ranks` is that of the placements or 0; speeds are refused.
   rank_set on = {};

@@ -48,23 +48,23 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @stream enqueues one kernel, does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Loads, class Split, class Quotas, class Reports>
-void quota(P const& policy, Loads const& loads, placement_ref const& placement, Split const& split,
-           Quotas&& quotas, Reports&& reports) {
-  detail::checked_call call("quota");
-  auto const load = PLIMSOLL_COUNTS(call, "quota", loads, "[layers, experts]");
+void round_split(P const& policy, Loads const& loads, placement_ref const& placement,
+                 Split const& split, Quotas&& quotas, Reports&& reports) {
+  detail::checked_call call("round_split");
+  auto const load = PLIMSOLL_COUNTS(call, "round_split", loads, "[layers, experts]");
   auto const ranges = detail::ranges_of(call, placement);
   matrix_ref<double const> const parts =
-      PLIMSOLL_INPUT(double, call, "quota", split, "[layers, slots]");
+      PLIMSOLL_INPUT(double, call, "round_split", split, "[layers, slots]");
   matrix_ref<std::int32_t> const whole =
-      PLIMSOLL_OUTPUT(int32, call, "quota", quotas, "[layers, slots]");
+      PLIMSOLL_OUTPUT(int32, call, "round_split", quotas, "[layers, slots]");
   vector_ref<quota_report> const results =
-      PLIMSOLL_OUTPUT(quota_report, call, "quota", reports, "[layers]");
+      PLIMSOLL_OUTPUT(quota_report, call, "round_split", reports, "[layers]");
   detail::expect_between(call, "loads", 1, expert_limit, load.extent(1), "experts");
   detail::enqueue_quota(detail::resolve(policy), load, placement.physical_to_logical, ranges, parts,
                         whole, results);
 }
 
-/// @brief Throws for the first layer that `quota` could not round.
+/// @brief Throws for the first layer that `round_split` could not round.
 ///
 /// @param reports `[layers]`, in the policy's memory
 /// @throws invalid_input naming the layer and the slot, expert or rank
@@ -83,10 +83,10 @@ void check(P const& policy, Reports const& reports) {
 /// of sources and slots. Ranks that know the counts of all ranks compute the same division, and
 /// each dispatches its tokens by its own row.
 ///
-/// @param quotas `[slots]` int32, at least 0, as `quota` writes them
+/// @param quotas `[slots]` int32, at least 0, as `round_split` writes them
 /// @param counts `[ranks, experts]` int32, at least 0: tokens of every source for every expert;
 ///   tokens beyond an expert's quotas get no quota
-/// @param placement one layer's slots and ranks, in the policy's memory, as `quota` accepts them
+/// @param placement one layer's slots and ranks, in the policy's memory, as `round_split` accepts them
 /// @param on the nodes, into which ranks are numbered node by node; ranks come from the placement,
 ///   and all of them are live
 /// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s
@@ -96,17 +96,17 @@ void check(P const& policy, Reports const& reports) {
 /// @stream enqueues two kernels, does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Quotas, class Counts, class SourceQuotas>
-void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
+void divide_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
                    placement_ref const& placement, rank_set const& on,
                    SourceQuotas&& source_quotas) {
-  detail::checked_call call("source_quotas", {{"layers", 1}, {"ranks", placement.ranks}});
+  detail::checked_call call("divide_quotas", {{"layers", 1}, {"ranks", placement.ranks}});
   auto const ranges = detail::ranges_of(call, placement);
   vector_ref<std::int32_t const> const whole =
-      PLIMSOLL_INPUT(int32, call, "source_quotas", quotas, "[slots]");
+      PLIMSOLL_INPUT(int32, call, "divide_quotas", quotas, "[slots]");
   matrix_ref<std::int32_t const> const from =
-      PLIMSOLL_INPUT(int32, call, "source_quotas", counts, "[ranks, experts]");
+      PLIMSOLL_INPUT(int32, call, "divide_quotas", counts, "[ranks, experts]");
   matrix_ref<std::int32_t> const out =
-      PLIMSOLL_OUTPUT(int32, call, "source_quotas", source_quotas, "[ranks, slots]");
+      PLIMSOLL_OUTPUT(int32, call, "divide_quotas", source_quotas, "[ranks, slots]");
   rank_set const ranks = detail::with_ranks_of(call, on, placement.ranks, "on");
   detail::expect_no_liveness(call, ranks, "quotas of dead ranks are 0", "on");
   detail::expect_no_speeds(call, ranks, "quotas are given", "on");
@@ -125,8 +125,8 @@ void source_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
 ///
 /// @param topk_ids `[tokens, k]` int32 or int64: experts, or -1; in the policy's memory
 /// @param physical_to_logical `[slots]` int32 or int64: the expert in every slot, or -1
-/// @param quotas `[slots]` int32, at least 0, sum below 2^31: from `quota`, or a row of
-///   `source_quotas`
+/// @param quotas `[slots]` int32, at least 0, sum below 2^31: from `round_split`, or a row of
+///   `divide_quotas`
 /// @param options number of experts, method, and random numbers
 /// @param[out] slots `[tokens, k]` int32 or int64: the slot of every copy; -1 if the id is no
 ///   expert with a slot

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options and results of `quota`, `source_quotas` and `dispatch`.
+/// Options and results of `round_split`, `divide_quotas` and `dispatch`.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-/// The result of `quota` for one layer.
+/// The result of `round_split` for one layer.
 struct quota_report {
   std::int64_t peak = 0;   ///< Tokens of the most loaded rank: at most `split_peak`, rounded up.
   double split_peak = 0;   ///< Load of the most loaded rank in the split, with its fraction.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// `replan_gate` tells whether a new plan is worth the move, and `replan` makes one and asks it.
+/// `decide_replan` tells whether a new plan is worth the move, and `replan` makes one and asks it.
 #pragma once
 
 #include <vector>
@@ -38,7 +38,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// every layer under the plan in use, added up, less that under the candidate. Times are those of
 /// `options.cost`, so that balance is worth nothing where tokens cost nothing (`moe_cost`).
 ///
-/// The cost of moving is the duration of `transfers`, as far as steps wait for it, and a stall for
+/// The cost of moving is the duration of `plan_transfers`, as far as steps wait for it, and a stall for
 /// each layer that changes. With the mean gain g of a step, its standard error s, and k =
 /// `options.standard_errors`, the answer for a horizon of n steps is
 ///
@@ -68,34 +68,34 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @throws invalid_input for shapes and options; for placements that `validate` refuses; for loads
 ///   and costs, naming layer, step and expert or rank
 /// @complexity per plan and step: O(slots + ranks cost) per layer; `optimal`: one
-///   `minmax_lp::solve`; and `transfers` per candidate
-/// @workspace 112 bytes per step and layer; `optimal`: 64 more, and as `minmax_lp`; as `transfers`
+///   `minmax_lp::solve`; and `plan_transfers` per candidate
+/// @workspace 112 bytes per step and layer; `optimal`: 64 more, and as `minmax_lp`; as `plan_transfers`
 /// @stream synchronizes
 /// @determinism the same bits under every policy, if a cost of your own has them
 template <execution_policy P, class Loads, class Cost>
-replan_decision replan_gate(P const& policy, Loads const& loads, placement_ref const& in_use,
-                            std::vector<replan_candidate> const& candidates,
-                            replan_options<Cost> const& options) {
-  detail::checked_call call("replan_gate");
-  auto const load = PLIMSOLL_LOADS(call, "replan_gate", loads, "[steps, layers, experts]");
+replan_decision decide_replan(P const& policy, Loads const& loads, placement_ref const& in_use,
+                              std::vector<replan_candidate> const& candidates,
+                              replan_options<Cost> const& options) {
+  detail::checked_call call("decide_replan");
+  auto const load = PLIMSOLL_LOADS(call, "decide_replan", loads, "[steps, layers, experts]");
   auto const context = detail::resolve(policy);
   auto const gate = detail::expect_replan_gate(call, context, load, in_use, options);
   return gate.decide(load, in_use, gate.judge_in_use(load, in_use), candidates);
 }
 
-/// @brief Plans on recent steps and on each half of them, and asks `replan_gate` whether to move.
+/// @brief Plans on recent steps and on each half of them, and asks `decide_replan` whether to move.
 ///
-/// @param loads, in_use, options as for `replan_gate`; at least 2 steps
+/// @param loads, in_use, options as for `decide_replan`; at least 2 steps
 /// @param plan callable as plan(policy, history), which returns a `placement` for loads
 ///   `[steps, layers, experts]`, a `tensor_ref` or `generated` view of a part of `loads`, such as a
-///   call of `flow_placement`; of the shape, ranks and rank offsets of `in_use`. It is called for
+///   call of `place_by_flow`; of the shape, ranks and rank offsets of `in_use`. It is called for
 ///   each half, then for all steps; what it returns is aligned to `in_use`
 /// @return the plan for all steps, aligned, and the decision about it
-/// @throws invalid_input as `replan_gate` and `plan`
-/// @complexity three plans, and as `align` and `replan_gate`
-/// @workspace three plans, and as `align` and `replan_gate`
+/// @throws invalid_input as `decide_replan` and `plan`
+/// @complexity three plans, and as `align` and `decide_replan`
+/// @workspace three plans, and as `align` and `decide_replan`
 /// @stream synchronizes
-/// @determinism as `replan_gate`, if `plan` has the same bits
+/// @determinism as `decide_replan`, if `plan` has the same bits
 template <execution_policy P, class Loads, class Cost, class Plan>
 gated_plan<P> replan(P const& policy, Loads const& loads, placement_ref const& in_use,
                      Plan const& plan, replan_options<Cost> const& options) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options and decisions of `replan_gate`.
+/// Options and decisions of `decide_replan`.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +94,7 @@ struct candidate_judgment : replan_judgment {
   std::vector<replan_judgment> layers;
 };
 
-/// Decision of `replan_gate`.
+/// Decision of `decide_replan`.
 struct replan_decision {
   /// `move` if that is the answer for a candidate, else `insufficient_evidence` if that is, else
   /// `keep`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// `slot_assignment` divides the slots of each layer among the ranks.
+/// `assign_slots` divides the slots of each layer among the ranks.
 #pragma once
 
 #include <cstdint>
@@ -42,13 +42,13 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @stream synchronizes once
 /// @determinism the same bits under every policy: integers only
 template <execution_policy P, class Slots, class Offsets>
-void slot_assignment(P const& policy, Slots const& layer_slots,
-                     slot_assignment_options const& options, Offsets&& rank_offsets) {
-  detail::expect_slot_assignment_options("slot_assignment", options);
-  detail::checked_call call("slot_assignment", {{"ranks", options.on.ranks}});
-  auto const slots = PLIMSOLL_IDS(call, "slot_assignment", layer_slots, "[layers]");
+void assign_slots(P const& policy, Slots const& layer_slots, slot_assignment_options const& options,
+                  Offsets&& rank_offsets) {
+  detail::expect_slot_assignment_options("assign_slots", options);
+  detail::checked_call call("assign_slots", {{"ranks", options.on.ranks}});
+  auto const slots = PLIMSOLL_IDS(call, "assign_slots", layer_slots, "[layers]");
   auto const offsets =
-      PLIMSOLL_OUTPUT_IDS(call, "slot_assignment", rank_offsets, "[layers, ranks + 1]");
+      PLIMSOLL_OUTPUT_IDS(call, "assign_slots", rank_offsets, "[layers, ranks + 1]");
 
   auto const context = detail::resolve(policy);
   detail::int32_ids const in(context, slots);
@@ -62,7 +62,7 @@ void slot_assignment(P const& policy, Slots const& layer_slots,
                        });
 }
 
-PLIMSOLL_EXPECT_ON(slot_assignment, (Other const& layer_slots), (layer_slots))
+PLIMSOLL_EXPECT_ON(assign_slots, (Other const& layer_slots), (layer_slots))
 
 }  // namespace PLIMSOLL_DEVICE_ABI
 

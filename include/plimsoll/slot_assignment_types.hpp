@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Options of `slot_assignment`.
+/// Options of `assign_slots`.
 #pragma once
 
 #include <cstdint>

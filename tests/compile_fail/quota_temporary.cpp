@@ -8,8 +8,8 @@
 int main() {
   std::vector<std::int32_t> loads(2), quotas(2);
   std::vector<double> split(2);
-  plimsoll::quota(plimsoll::seq, plimsoll::matrix_ref<std::int32_t>(loads.data(), 1, 2), {},
-                  plimsoll::matrix_ref<double>(split.data(), 1, 2),
-                  plimsoll::matrix_ref<std::int32_t>(quotas.data(), 1, 2),
-                  std::vector<plimsoll::quota_report>(1));
+  plimsoll::round_split(plimsoll::seq, plimsoll::matrix_ref<std::int32_t>(loads.data(), 1, 2), {},
+                        plimsoll::matrix_ref<double>(split.data(), 1, 2),
+                        plimsoll::matrix_ref<std::int32_t>(quotas.data(), 1, 2),
+                        std::vector<plimsoll::quota_report>(1));
 }

@@ -30,8 +30,8 @@ int main() {
   p::swap_search(p::seq, steps, curves, 2, {.ranks = 2});
   p::swap_search(p::seq, steps, curves, {.ranks = 2}, map);
   p::swap_search(p::seq, steps, curves, {.ranks = 2}, map, scores);
-  p::flow_placement(p::seq, steps, 2, {.ranks = 2});
-  p::flow_placement(p::seq, steps, {.ranks = 2}, map, copies);
-  p::slot_assignment(p::seq, std::vector{2}, {.ranks = 2}, offsets);
+  p::place_by_flow(p::seq, steps, 2, {.ranks = 2});
+  p::place_by_flow(p::seq, steps, {.ranks = 2}, map, copies);
+  p::assign_slots(p::seq, std::vector{2}, {.ranks = 2}, offsets);
   p::select_planner(p::seq, steps, 2, {.ranks = 2, .nodes = 1});
 }

@@ -24,7 +24,7 @@ int main() {
   p::plan_within(p::seq, loads, plan, plan, {.ranks = 2});
   p::plan_within(p::seq, steps, plan, plan, {.ranks = 2}, {.max_moves = 1});
   p::plan_within(p::seq, loads, plan, plan, {.ranks = 2}, {}, map, copies);
-  p::transfers(p::seq, plan, plan, {.ranks = 2});
+  p::plan_transfers(p::seq, plan, plan, {.ranks = 2});
   p::validate(p::seq, plan, {.ranks = 2});
   p::validate(p::seq, plan, plan, p::transfer_plan{}, {.ranks = 2});
   p::validate(p::seq, p::spill_plan_ref{}, std::vector{3, 1}, {.ranks = 2});

@@ -114,9 +114,9 @@ TEST_SUITE("golden.craft") {
       array_in<std::int32_t, P> const in(layer_slots);
       array_in<std::int32_t, P> interleaved(layers * (ranks + 1));
       array_in<std::int32_t, P> endpoints(layers * (ranks + 1));
-      plimsoll::slot_assignment(make_policy<P>(), in.view1(), {.on = {.ranks = ranks}},
-                                interleaved.view2(layers, ranks + 1));
-      plimsoll::slot_assignment(
+      plimsoll::assign_slots(make_policy<P>(), in.view1(), {.on = {.ranks = ranks}},
+                             interleaved.view2(layers, ranks + 1));
+      plimsoll::assign_slots(
           make_policy<P>(), in.view1(),
           {.on = {.ranks = ranks}, .remainder = plimsoll::remainder_spread::endpoints},
           endpoints.view2(layers, ranks + 1));

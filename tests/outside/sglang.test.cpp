@@ -180,7 +180,7 @@ inline ints dispatch_map(placement const& plan, index_t nodes) {
   ints const quotas(map.size(), static_cast<std::int32_t>(ranks));
   plimsoll::array const counts(seq, tokens, ranks, experts);
   auto of_ranks = plimsoll::zeros<std::int32_t>(seq, ranks, slots);
-  plimsoll::source_quotas(seq, quotas, counts, plan.ref(), {.nodes = nodes}, of_ranks);
+  plimsoll::divide_quotas(seq, quotas, counts, plan.ref(), {.nodes = nodes}, of_ranks);
 
   plimsoll::array const ids(seq, trivial_map(experts, experts), experts, 1);
   ints result(tokens.size());

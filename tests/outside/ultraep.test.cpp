@@ -130,11 +130,11 @@ inline divided divide(ints const& map, ints const& loads, ints const& counts) {
   lp.check();
   divided result{ints(map.size()), ints(map.size() * ranks), {}};
   std::vector<plimsoll::quota_report> reports(1);
-  plimsoll::quota(seq, load, placement, split, matrix_ref<std::int32_t>(result.quotas, 1, slots),
-                  reports);
+  plimsoll::round_split(seq, load, placement, split,
+                        matrix_ref<std::int32_t>(result.quotas, 1, slots), reports);
   plimsoll::check(seq, reports);
   result.report = reports[0];
-  plimsoll::source_quotas(seq, result.quotas,
+  plimsoll::divide_quotas(seq, result.quotas,
                           matrix_ref<std::int32_t const>(counts, ranks, experts), placement, {},
                           matrix_ref<std::int32_t>(result.of_source, ranks, slots));
   return result;

@@ -235,7 +235,7 @@ inline transfer_plan transfers_of(placements const& moved,
                                    .replica_count = {copies, 1, moved.experts},
                                    .ranks = moved.ranks};
   };
-  transfer_plan plan = plimsoll::transfers(seq, ref(moved.from), ref(moved.to), options);
+  transfer_plan plan = plimsoll::plan_transfers(seq, ref(moved.from), ref(moved.to), options);
   CHECK_NOTHROW(plimsoll::validate(seq, ref(moved.from), ref(moved.to), plan, options));
   return plan;
 }
@@ -369,7 +369,7 @@ TEST_CASE("outside: vLLM: the holders of an expert share its transfers") {
   placements const lost{5, 2, {0, 0, 1, 1, 1}, {0, 0, 0, 0, 0}};
   CHECK(refusal_of([&] {
           transfers_of(lost);
-        }).starts_with("transfers: to.physical_to_logical: expected every expert in"));
+        }).starts_with("plan_transfers: to.physical_to_logical: expected every expert in"));
 }
 
 TEST_CASE("outside: vLLM: an expert for two slots of a rank is sent once") {
@@ -398,7 +398,7 @@ TEST_CASE("outside: vLLM: placements of different shapes are refused") {
   placements const unequal{1, 2, {0, 1}, {0}};
   CHECK(refusal_of([&] {
           transfers_of(unequal);
-        }).starts_with("transfers: to.physical_to_logical: expected 2 slots"));
+        }).starts_with("plan_transfers: to.physical_to_logical: expected 2 slots"));
 }
 
 }  // namespace plimsoll_outside_vllm

@@ -13,17 +13,17 @@ void sample_flow_placement(Run& run) {
   auto const offsets = run.array(ints{0, 2, 4}, 1, 3);
   auto const map = run.array(ints{9, 9, 9, 9}, 1, 4);
   auto const copies = run.array(ints{9, 9}, 1, 2);
-  run.call("flow_placement", [&] {
-    plimsoll::flow_placement(run.policy, run.in("loads", loads),
-                             {.on = run.ranks("options.on", 2),
-                              .rank_offsets = run("options.rank_offsets", offsets),
-                              .split = run.option("options.split", plimsoll::split_rule::optimal)},
-                             run("physical_to_logical", map), run("replica_count", copies));
+  run.call("place_by_flow", [&] {
+    plimsoll::place_by_flow(run.policy, run.in("loads", loads),
+                            {.on = run.ranks("options.on", 2),
+                             .rank_offsets = run("options.rank_offsets", offsets),
+                             .split = run.option("options.split", plimsoll::split_rule::optimal)},
+                            run("physical_to_logical", map), run("replica_count", copies));
   });
   run.expect(copies, {2, 2});
   auto const used = run.array(ints{0, 1, 0, 1}, 1, 4);
-  auto const owned = run.call("flow_placement", [&] {
-    return plimsoll::flow_placement(
+  auto const owned = run.call("place_by_flow", [&] {
+    return plimsoll::place_by_flow(
         run.policy, run.in("loads", loads), 4,
         {.on = {.ranks = 2},
          .split = run.option("options.split", plimsoll::split_rule::optimal),

@@ -84,8 +84,8 @@ void sample_migration(Run& run) {
   run.expect(plimsoll::price_of_move(
                  {.expert_bytes = 1, .seconds_per_byte = 1, .layer_seconds = 1, .steps = 2}),
              0.5);
-  auto const moves = run.call("transfers", [&] {
-    return plimsoll::transfers(
+  auto const moves = run.call("plan_transfers", [&] {
+    return plimsoll::plan_transfers(
         run.policy, from(), to(),
         {.on = run.ranks("options.on", 2, {true, "a transfer takes as long on every rank"}),
          .rounds = run.option("options.rounds", plimsoll::round_rule::one_peer)});

@@ -16,17 +16,17 @@ void sample_quota(Run& run) {
   auto const split = run.array(reals{2, 2, 1, 3}, 1, 4);
   auto const quotas = run.array(ints{9, 9, 9, 9}, 1, 4);
   auto const reports = run.array(std::vector<plimsoll::quota_report>(1), 1);
-  run.of_step("quota", [&] {
-    plimsoll::quota(run.policy, run.in("loads", loads), plan(), run("split", split),
-                    run("quotas", quotas), run("reports", reports));
+  run.of_step("round_split", [&] {
+    plimsoll::round_split(run.policy, run.in("loads", loads), plan(), run("split", split),
+                          run("quotas", quotas), run("reports", reports));
   });
   run.expect(quotas, {2, 2, 1, 3});
   run.call("check", [&] { plimsoll::check(run.policy, run.in("reports", reports)); });
   auto const by_rank = run.array(ints{3, 5, 0, 0}, 2, 2);
   auto const row = run.array(ints{2, 2, 1, 3}, 4);
   auto const of_sources = run.array(ints(8, 9), 2, 4);
-  run.of_step("source_quotas", [&] {
-    plimsoll::source_quotas(run.policy, run("quotas", row), run("counts", by_rank), plan(),
+  run.of_step("divide_quotas", [&] {
+    plimsoll::divide_quotas(run.policy, run("quotas", row), run("counts", by_rank), plan(),
                             run.ranks("on", 2, {.of_placement = true}),
                             run("source_quotas", of_sources));
   });

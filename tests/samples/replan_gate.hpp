@@ -21,9 +21,9 @@ void sample_replan_gate(Run& run) {
         .horizon = 1,
         .rounds = run.option("options.rounds", plimsoll::round_rule::one_peer)};
   };
-  auto const decision = run.call("replan_gate", [&] {
-    return plimsoll::replan_gate(run.policy, run.in("loads", loads), placement("in_use"),
-                                 {{placement("candidates[0].plan")}}, options());
+  auto const decision = run.call("decide_replan", [&] {
+    return plimsoll::decide_replan(run.policy, run.in("loads", loads), placement("in_use"),
+                                   {{placement("candidates[0].plan")}}, options());
   });
   run.expect(decision.step_seconds, 4.0);
   auto const planned = run.call("replan", [&] {

@@ -11,8 +11,8 @@ template <class Run>
 void sample_slot_assignment(Run& run) {
   auto const slots = run.array(ints{4}, 1);
   auto const offsets = run.array(ints{9, 9, 9}, 1, 3);
-  run.call("slot_assignment", [&] {
-    plimsoll::slot_assignment(
+  run.call("assign_slots", [&] {
+    plimsoll::assign_slots(
         run.policy, run("layer_slots", slots),
         {.on = run.ranks("options.on", 2, {false, "slots are divided by number"}),
          .remainder = run.option("options.remainder", plimsoll::remainder_spread::interleaved)},

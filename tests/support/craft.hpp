@@ -181,7 +181,7 @@ reals balancedness_with(craft_case const& c, std::int32_t replicas) {
   array_in<std::int32_t, P> offsets(c.layers * (how.on.ranks + 1));
   array_in<std::int32_t, P> map(c.layers * slots);
   array_in<std::int32_t, P> counts(c.layers * c.experts);
-  plimsoll::slot_assignment(
+  plimsoll::assign_slots(
       make_policy<P>(), layer_slots.view1(),
       {.on = {.ranks = how.on.ranks, .active = how.on.active}, .remainder = how.remainder},
       offsets.view2(c.layers, how.on.ranks + 1));

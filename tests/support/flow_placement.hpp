@@ -90,7 +90,7 @@ flow_result flow_of(flow_case const& c) {
   array_in<Id, P> counts(c.layers * c.experts, -7);
   options_in<P> const where(c.where, c.layers);
   array_in<std::int32_t, P> const in_use(c.in_use);
-  auto const reports = plimsoll::flow_placement(
+  auto const reports = plimsoll::place_by_flow(
       make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), flow_options(c, where, in_use),
       map.view2(c.layers, c.slots), counts.view2(c.layers, c.experts));
   return with_reports(as_int32(map.values()), as_int32(counts.values()), reports);
@@ -103,8 +103,8 @@ flow_result returned_flow(flow_case const& c) {
   options_in<P> const where(c.where, c.layers);
   array_in<std::int32_t, P> const in_use(c.in_use);
   auto const made =
-      plimsoll::flow_placement(make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), c.slots,
-                               flow_options(c, where, in_use));
+      plimsoll::place_by_flow(make_policy<P>(), loads.view3(c.steps, c.layers, c.experts), c.slots,
+                              flow_options(c, where, in_use));
   return with_reports(made.physical_to_logical.to_host(), made.replica_count.to_host(),
                       made.reports);
 }

@@ -81,7 +81,7 @@ class transfer_arguments {
 template <class P>
 transfer_plan transfers_of(transfer_case const& c) {
   transfer_arguments<P> const in(c);
-  return plimsoll::transfers(make_policy<P>(), in.from(), in.to(), in.options());
+  return plimsoll::plan_transfers(make_policy<P>(), in.from(), in.to(), in.options());
 }
 using transfers_fn = transfer_plan (*)(transfer_case const&);
 

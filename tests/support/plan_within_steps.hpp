@@ -154,7 +154,7 @@ class slow_plan_within {
                        c_.where.anti_affinity_strength == strictness::required;
     for (std::size_t kind = 0; c_.where.node_experts.empty() && !apart && kind < path_kinds;
          ++kind) {
-      auto const plan = plimsoll::flow_placement(
+      auto const plan = plimsoll::place_by_flow(
           plimsoll::seq,
           plimsoll::tensor_ref<std::int64_t const>(c_.loads.data() + first * c_.layers * c_.experts,
                                                    last - first, c_.layers, c_.experts),

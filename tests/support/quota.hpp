@@ -80,8 +80,8 @@ class quota_in {
   [[nodiscard]] quota_result run() const {
     array_in<std::int32_t, P> quotas(c_.layers * c_.slots, -7);
     array_in<quota_report, P> reports(c_.layers);
-    plimsoll::quota(make_policy<P>(), loads(), placement(), split(),
-                    quotas.view2(c_.layers, c_.slots), reports.view1());
+    plimsoll::round_split(make_policy<P>(), loads(), placement(), split(),
+                          quotas.view2(c_.layers, c_.slots), reports.view1());
     quota_result result{quotas.values(), reports.values(), ""};
     try {
       plimsoll::check(make_policy<P>(), reports.view1());

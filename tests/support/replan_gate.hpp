@@ -131,8 +131,8 @@ replan_decision decide(gate_case const& c, Cost const& cost) {
   if (!c.speeds.empty()) {
     options.on.speeds = speeds.view1();
   }
-  return plimsoll::replan_gate(make_policy<P>(), loads.view3(c.steps(), c.layers, c.experts),
-                               in_use.ref(), candidates, options);
+  return plimsoll::decide_replan(make_policy<P>(), loads.view3(c.steps(), c.layers, c.experts),
+                                 in_use.ref(), candidates, options);
 }
 template <class P, class T = std::int32_t>
 replan_decision decide(gate_case const& c) {

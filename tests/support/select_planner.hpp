@@ -106,7 +106,7 @@ struct definition_plan {
       counts = plan.replica_count.to_host();
     };
     if (kind == planner::flow_even || kind == planner::flow_optimal) {
-      keep(plimsoll::flow_placement(
+      keep(plimsoll::place_by_flow(
           plimsoll::seq,
           plimsoll::tensor_ref<std::int64_t const>(loads.data(), steps, c.layers, c.experts),
           c.slots,

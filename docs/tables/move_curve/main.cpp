@@ -145,7 +145,7 @@ void draw(std::string const& page) {
   draw_line(rows, "EPLB, `plan_within`", "v");
   draw_line(rows, "flow, `plan_within`", "o");
   draw_mark(rows, "EPLB, `align`", "EPLB", "p");
-  draw_mark(rows, "`flow_placement`, `align`", "flow_placement", "q");
+  draw_mark(rows, "`place_by_flow`, `align`", "flow_placement", "q");
   draw_legend();
   std::printf("</svg>\n");
 }

@@ -66,7 +66,7 @@ seq_placement aligned(placement_ref const& in_use, seq_placement const& to) {
   return plimsoll::align(seq, in_use, to.ref());
 }
 seq_placement flow_of(view const& window, index_t ranks) {
-  return plimsoll::flow_placement(seq, window, window.extent(2) + ranks, {.on = {.ranks = ranks}});
+  return plimsoll::place_by_flow(seq, window, window.extent(2) + ranks, {.on = {.ranks = ranks}});
 }
 plimsoll::array<std::int64_t, plimsoll::seq_policy, 2> sum_of(view const& window) {
   auto sums = plimsoll::zeros<std::int64_t>(seq, window.extent(1), window.extent(2));
@@ -84,7 +84,7 @@ std::vector<rule> rules(index_t ranks, index_t layers, index_t experts) {
   all.push_back({"EPLB, `align`", [=](view const& w, placement_ref const& in_use) {
                    return aligned(in_use, eplb_of(w, ranks));
                  }});
-  all.push_back({"`flow_placement`, `align`", [=](view const& w, placement_ref const& in_use) {
+  all.push_back({"`place_by_flow`, `align`", [=](view const& w, placement_ref const& in_use) {
                    return aligned(in_use, flow_of(w, ranks));
                  }});
   all.push_back(

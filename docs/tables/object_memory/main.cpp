@@ -99,8 +99,8 @@ int main() {
   });
   row("eplb", "all layers",
       [&](policy const& p) { return plimsoll::eplb(p, first, slots, {.on = on}); });
-  row("flow_placement", "8 steps, all layers",
-      [&](policy const& p) { return plimsoll::flow_placement(p, history, slots, {.on = on}); });
+  row("place_by_flow", "8 steps, all layers",
+      [&](policy const& p) { return plimsoll::place_by_flow(p, history, slots, {.on = on}); });
   row("plan_within", "all layers, a tenth of the slots", [&](policy const& p) {
     return plimsoll::plan_within(p, later, in_use.ref(), fresh.ref(), {.on = on},
                                  {.max_moves = layers * slots / 10});

@@ -122,7 +122,7 @@ int main() {
       "</style>\n"
       "<rect width=\"760\" height=\"380\" rx=\"8\" style=\"fill:var(--bg)\"/>\n");
   draw(graph(plimsoll::eplb(plimsoll::seq, sums, slots, {.on = {.ranks = ranks}})), 195, "EPLB");
-  draw(graph(plimsoll::flow_placement(plimsoll::seq, history, slots, {.on = {.ranks = ranks}})),
-       565, "flow_placement");
+  draw(graph(plimsoll::place_by_flow(plimsoll::seq, history, slots, {.on = {.ranks = ranks}})), 565,
+       "flow_placement");
   std::printf("</svg>\n");
 }

@@ -118,7 +118,7 @@ struct fresh_plans {
 };
 
 seq_placement flow_of(series const& of, view const& window) {
-  return plimsoll::flow_placement(seq, window, of.slots(), {.on = {.ranks = of.ranks}});
+  return plimsoll::place_by_flow(seq, window, of.slots(), {.on = {.ranks = of.ranks}});
 }
 
 /// Input of a rule.
@@ -194,7 +194,7 @@ double cosine(view const& a, view const& b, index_t layer) {
 
 plimsoll::replan_decision gate(situation const& s, plimsoll::replan_candidate const& to,
                                plimsoll::replan_options<> const& options) {
-  return plimsoll::replan_gate(seq, s.window(), s.in_use.ref(), {to}, options);
+  return plimsoll::decide_replan(seq, s.window(), s.in_use.ref(), {to}, options);
 }
 /// The decision about the fresh plan, judged by the plans of both halves.
 plimsoll::candidate_judgment validated(situation const& s) {
@@ -240,16 +240,16 @@ std::vector<rule> rules() {
                    options.standard_errors = 0;
                    return all_if(s, gate(s, {s.aligned.ref()}, options).chosen == 0);
                  }});
-  all.push_back({"`replan_gate`", [](situation const& s) {
+  all.push_back({"`decide_replan`", [](situation const& s) {
                    return all_if(s, validated(s).answer == replan_answer::move);
                  }});
-  all.push_back({"`replan_gate`, layer by layer", [](situation const& s) {
+  all.push_back({"`decide_replan`, layer by layer", [](situation const& s) {
                    auto const judged = validated(s).layers;
                    return by_layer(s, [&](index_t layer) {
                      return judged[static_cast<std::size_t>(layer)].answer == replan_answer::move;
                    });
                  }});
-  all.push_back({"`replan_gate` of the plan of the window before", [](situation const& s) {
+  all.push_back({"`decide_replan` of the plan of the window before", [](situation const& s) {
                    seq_placement const last =
                        plimsoll::align(seq, s.in_use.ref(), s.last.all.ref());
                    return all_if(s, gate(s, {last.ref()}, s.gate_options()).chosen == 0);
@@ -279,18 +279,18 @@ seq_placement mixed(seq_placement const& in_use, seq_placement const& to, decisi
 
 /// Milliseconds that a step of a window is longer than if all ranks were busy alike.
 double lost(series const& of, index_t i, seq_placement const& plan) {
-  auto const judged = plimsoll::replan_gate(
+  auto const judged = plimsoll::decide_replan(
       seq, of.window(i), plan.ref(), {},
       plimsoll::replan_options<>{.cost = {.per_token = of.token_seconds(i)}, .horizon = 1});
   return 1e3 * judged.possible_seconds;
 }
 double move_milliseconds(seq_placement const& from, seq_placement const& to) {
-  return 1e3 *
-         plimsoll::transfers(seq, from.ref(), to.ref(),
-                             {.rounds = plimsoll::round_rule::send_and_receive,
-                              .expert_bytes = expert_bytes,
-                              .bandwidths = {.same_node = bandwidth, .across_nodes = bandwidth}})
-             .seconds;
+  return 1e3 * plimsoll::plan_transfers(
+                   seq, from.ref(), to.ref(),
+                   {.rounds = plimsoll::round_rule::send_and_receive,
+                    .expert_bytes = expert_bytes,
+                    .bandwidths = {.same_node = bandwidth, .across_nodes = bandwidth}})
+                   .seconds;
 }
 
 struct outcome {

@@ -39,7 +39,7 @@ constexpr rule rules[] = {{"never", "never"},
                           {"layers with a cosine of loads below 0.80", "xLLM: cosine below 0.8"},
                           {"layers 0.05 below what their plan", "STAIR: 0.05 below the promise"},
                           {"gain on the steps planned from", "gain on the steps planned from"},
-                          {"`replan_gate`", "replan_gate"}};
+                          {"`decide_replan`", "replan_gate"}};
 
 double number(std::string const& cell) { return std::atof(cell.c_str()); }
 

@@ -189,8 +189,9 @@ void print_row(recording const& r, index_t ranks) {
     lp.solve(loads, parts_of);
     std::vector<std::int32_t> quotas(split.size());
     std::vector<plimsoll::quota_report> reports(static_cast<std::size_t>(layers));
-    plimsoll::quota(plimsoll::seq, loads, p.placement(), parts_of,
-                    plimsoll::matrix_ref<std::int32_t>(quotas.data(), layers, p.slots), reports);
+    plimsoll::round_split(plimsoll::seq, loads, p.placement(), parts_of,
+                          plimsoll::matrix_ref<std::int32_t>(quotas.data(), layers, p.slots),
+                          reports);
     plimsoll::check(plimsoll::seq, reports);
     for (index_t l = 0; l < layers; ++l) {
       auto const row = [&](auto const& values, index_t columns) {
@@ -232,10 +233,10 @@ int main(int argc, char** argv) {
   return examples::run_with_page("splits", argc, argv, [](std::string const& page) {
     std::string const traces = examples::trace_folder("splits", page);
     print_families();
-    std::cout
-        << "\n| loads | ranks | slots | even split | five steps | `minmax_lp` | its `quota` | "
-           "drawn instead |\n"
-           "|---|---:|---:|---:|---:|---:|---:|---:|\n";
+    std::cout << "\n| loads | ranks | slots | even split | five steps | `minmax_lp` | its "
+                 "`round_split` | "
+                 "drawn instead |\n"
+                 "|---|---:|---:|---:|---:|---:|---:|---:|\n";
     if (traces.empty()) {
       examples::print_lines(examples::rows_of_page(page, "| GLM-5.2, 80 chunks |"));
       return;

@@ -30,7 +30,7 @@ struct row {
   void add(domain_change const& c, plimsoll::placement_ref const& to, round_rule rule) {
     plimsoll::transfer_options const options{
         .on = {.nodes = c.nodes()}, .rounds = rule, .expert_bytes = 44'000'000};
-    auto const plan = plimsoll::transfers(plimsoll::seq, c.from.ref(), to, options);
+    auto const plan = plimsoll::plan_transfers(plimsoll::seq, c.from.ref(), to, options);
     plimsoll::validate(plimsoll::seq, c.from.ref(), to, plan, options);
     std::vector<index_t> of_layer(plan.layers.size(), 0);
     for (plimsoll::transfer const& t : plan.list) {

@@ -39,9 +39,9 @@ void print(workload const& work, std::string const& folder) {
                         plimsoll::matrix_ref<std::int64_t const>(sums.data(), c.layers, c.experts),
                         slots, {.on = {.ranks = ranks}}));
       plimsoll::flow_placement_options options{.on = {.ranks = ranks}};
-      flowing.add(c, plimsoll::flow_placement(plimsoll::seq, c.history(), slots, options));
+      flowing.add(c, plimsoll::place_by_flow(plimsoll::seq, c.history(), slots, options));
       options.split = plimsoll::split_rule::even;
-      evenly.add(c, plimsoll::flow_placement(plimsoll::seq, c.history(), slots, options));
+      evenly.add(c, plimsoll::place_by_flow(plimsoll::seq, c.history(), slots, options));
       plimsoll::select_planner_options select{.on = {.ranks = ranks}};
       chosen.add(c, plimsoll::select_planner(plimsoll::seq, c.history(), slots, select));
       select.flow_exponents = {0.9, 0.8, 0.7, 0.6};

@@ -75,8 +75,8 @@ decision_outcome decide(npy::any_array const& steps, plan const& before, judged_
   return std::visit(
       [&](auto const& array) {
         auto const judge = [&](auto const& cost) {
-          return plimsoll::replan_gate(plimsoll::seq, view_of(array), before.placement(),
-                                       {candidate}, with_cost(request.how, cost));
+          return plimsoll::decide_replan(plimsoll::seq, view_of(array), before.placement(),
+                                         {candidate}, with_cost(request.how, cost));
         };
         plimsoll::replan_decision const found =
             request.curves ? judge(curve_seconds{request.curves->view()})

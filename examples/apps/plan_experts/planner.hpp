@@ -164,7 +164,7 @@ void plan_with(Policy const& policy, Loads const& loads, migration const& move, 
                migration_outcome& found) {
   auto const move_to = [&](auto const& made) {
     found.changed_layers = plimsoll::changed_layers(policy, move.from, made.ref());
-    found.transfers = plimsoll::transfers(policy, move.from, made.ref(), move.transfers);
+    found.transfers = plimsoll::plan_transfers(policy, move.from, made.ref(), move.transfers);
     assign(result, made);
   };
   if (move.limited) {

@@ -94,10 +94,10 @@ struct change {
   /// host), destination rank and slot, round, staging slot or -1, commit round, kind.
   [[nodiscard]] std::vector<std::int64_t> transfers(index_t nodes, bool one_peer) const {
     auto const plan =
-        plimsoll::transfers(at.policy(), from.ref(), to.ref(),
-                            {.on = {.nodes = nodes},
-                             .rounds = one_peer ? plimsoll::round_rule::one_peer
-                                                : plimsoll::round_rule::send_and_receive});
+        plimsoll::plan_transfers(at.policy(), from.ref(), to.ref(),
+                                 {.on = {.nodes = nodes},
+                                  .rounds = one_peer ? plimsoll::round_rule::one_peer
+                                                     : plimsoll::round_rule::send_and_receive});
     std::vector<std::int64_t> rows;
     for (plimsoll::transfer const& one : plan.list) {
       rows.insert(rows.end(),
@@ -109,21 +109,22 @@ struct change {
   }
 };
 
-/// `replan_gate` for one candidate, with the tensors of a binding. All bindings have these
-/// arguments in this order. There is no bandwidth from the host: `replan_gate` demands that live
+/// `decide_replan` for one candidate, with the tensors of a binding. All bindings have these
+/// arguments in this order. There is no bandwidth from the host: `decide_replan` demands that live
 /// ranks hold every expert now, so that nothing comes from there.
 template <class Binding>
 struct gate {
   using tensor = typename Binding::tensor;
   using optional = typename Binding::optional;
 
-  static auto replan_gate(tensor loads, tensor in_use, tensor next, index_t ranks, index_t horizon,
-                          index_t expert_bytes, double per_token, double launch, double per_expert,
-                          double flat_below, optional of_first_half, optional of_second_half,
-                          index_t nodes, optional active, bool split_evenly, bool one_peer,
-                          double local_copy_bandwidth, double same_node_bandwidth,
-                          double across_nodes_bandwidth, double transfer_share, double layer_stall,
-                          index_t least_steps, double standard_errors, double enough_balancedness) {
+  static auto decide_replan(tensor loads, tensor in_use, tensor next, index_t ranks,
+                            index_t horizon, index_t expert_bytes, double per_token, double launch,
+                            double per_expert, double flat_below, optional of_first_half,
+                            optional of_second_half, index_t nodes, optional active,
+                            bool split_evenly, bool one_peer, double local_copy_bandwidth,
+                            double same_node_bandwidth, double across_nodes_bandwidth,
+                            double transfer_share, double layer_stall, index_t least_steps,
+                            double standard_errors, double enough_balancedness) {
     return Binding::judge(loads, [&](auto const& at) {
       auto const load = history(at, loads);
       plan_for const how(at, ranks, nodes, active, split_evenly);
@@ -160,8 +161,8 @@ struct gate {
           .standard_errors = standard_errors,
           .enough_balancedness = enough_balancedness};
       return with_names({{"candidates[0].plan", "next"}, {"candidates[0].", ""}}, [&] {
-        return plimsoll::replan_gate(at.policy(), load, from.ref(),
-                                     {{to.ref(), of_first.ref(), of_second.ref()}}, options);
+        return plimsoll::decide_replan(at.policy(), load, from.ref(),
+                                       {{to.ref(), of_first.ref(), of_second.ref()}}, options);
       });
     });
   }

@@ -76,7 +76,7 @@ struct expert_slots {
 template <class Policy, class Loads>
 void plan_flow(Policy const& policy, Loads const& load, plan_for const& how, id_matrix const& map,
                id_matrix const& counts) {
-  plimsoll::flow_placement(policy, load, {.on = how.on, .split = how.split}, map, counts);
+  plimsoll::place_by_flow(policy, load, {.on = how.on, .split = how.split}, map, counts);
 }
 
 /// Plans with the planner that lasts longest on the history.

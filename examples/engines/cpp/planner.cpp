@@ -260,7 +260,7 @@ struct planner::state {
     if (!is_complete) {
       auto const steps_of = history(layer);
       std::vector<std::int32_t> const before(own.data, own.data + slots());
-      plimsoll::flow_placement(
+      plimsoll::place_by_flow(
           seq,
           plimsoll::tensor_ref<double const>(steps_of.data, steps_of.extent(0), 1, sizes.experts),
           {.on = on_ranks(active).on, .in_use = map_in(before.data(), 1, slots())}, own,

@@ -23,16 +23,16 @@ print("slots of its expert 10:", *log2phy[0, 10].tolist(), "and copies:", logcnt
 
 # From a history of steps, for an engine that splits every step over the copies.
 loads = weight * torch.tensor([1, 2, 1, 3])[:, None, None]
-physical_to_logical, copies = plimsoll.flow_placement(loads, 24, 8)
+physical_to_logical, copies = plimsoll.place_by_flow(loads, 24, 8)
 
 # Other experts become busy: is a new plan worth the move? A plan looks better than it is on the steps that
-# it was made from, so `replan_gate` also takes the plan of each half and judges it on the other half.
+# it was made from, so `decide_replan` also takes the plan of each half and judges it on the other half.
 later = 100 * torch.cat([loads, loads]).flip(2)
 new, of_first_half, of_second_half = (
-    plimsoll.align(physical_to_logical, plimsoll.flow_placement(part, 24, 8)[0], 12, 8)
+    plimsoll.align(physical_to_logical, plimsoll.place_by_flow(part, 24, 8)[0], 12, 8)
     for part in (later, later[:4], later[4:])
 )
-judged = plimsoll.replan_gate(
+judged = plimsoll.decide_replan(
     later, physical_to_logical, new, 8, of_first_half=of_first_half, of_second_half=of_second_half,
     horizon=1000, expert_bytes=44_000_000, launch=20e-6, per_token=10e-9, flat_below=200,
 )

@@ -68,9 +68,9 @@ struct migrations {
 
   /// Returns the transfers in rounds, int64 `[transfers, 10]` in host memory. Their number depends
   /// on values, so that meta tensors have none.
-  static Tensor transfers(Tensor const& in_use, Tensor const& next, index_t experts, index_t ranks,
-                          index_t nodes, bool one_peer) {
-    here const at("transfers", in_use);
+  static Tensor plan_transfers(Tensor const& in_use, Tensor const& next, index_t experts,
+                               index_t ranks, index_t nodes, bool one_peer) {
+    here const at("plan_transfers", in_use);
     change const plans(at, in_use, next, experts, ranks);
     std::vector<std::int64_t> const rows = plans.transfers(nodes, one_peer);
     Tensor result = at::empty({static_cast<index_t>(rows.size()) / 10, 10}, at::kLong);
@@ -79,7 +79,7 @@ struct migrations {
   }
 };
 
-/// Results of `replan_gate` by name, in host memory or without values: answers by their numbers in
+/// Results of `decide_replan` by name, in host memory or without values: answers by their numbers in
 /// `plimsoll::replan_answer`, as int64, and the other numbers as float64; those of layers are
 /// `[layers]`.
 class gate_results {
@@ -131,7 +131,7 @@ struct gate_shapes {
   template <class Decide>
   static c10::Dict<std::string, Tensor> judge(Tensor const& loads, Decide&&) {
     if (loads.dim() != 3) {
-      refuse("replan_gate", "loads", "3 dimensions", std::to_string(loads.dim()));
+      refuse("decide_replan", "loads", "3 dimensions", std::to_string(loads.dim()));
     }
     plimsoll::replan_decision decision;
     decision.candidates.resize(1);
@@ -147,7 +147,7 @@ template <class Backend>
 struct gate_binding : gate_shapes {
   template <class Decide>
   static c10::Dict<std::string, Tensor> judge(Tensor const& loads, Decide&& decide) {
-    call<Backend> const at("replan_gate", loads);
+    call<Backend> const at("decide_replan", loads);
     gate_results results(at::kCPU);
     plimsoll_engines::add_results(decide(at), results);
     return results.list();

@@ -48,7 +48,7 @@ TORCH_LIBRARY(plimsoll, library) {
       "rebalance_experts(Tensor weight, int num_replicas, int num_groups, int num_nodes, "
       "int num_gpus) -> (Tensor, Tensor, Tensor)");
   library.def(
-      "flow_placement(Tensor loads, int slots, int ranks, int nodes=1, Tensor? active=None, "
+      "place_by_flow(Tensor loads, int slots, int ranks, int nodes=1, Tensor? active=None, "
       "bool split_evenly=False) -> (Tensor, Tensor)");
   library.def(
       "select_planner(Tensor loads, int slots, int ranks, int nodes=1, Tensor? active=None, "
@@ -66,11 +66,11 @@ TORCH_LIBRARY(plimsoll, library) {
       "int max_moves=9223372036854775807, bool split_evenly=False, bool validate=True) "
       "-> (Tensor, Tensor)");
   library.def(
-      "transfers(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1, "
+      "plan_transfers(Tensor in_use, Tensor next, int experts, int ranks, int nodes=1, "
       "bool one_peer=True) -> Tensor");
 
   library.def(
-      "replan_gate(Tensor loads, Tensor in_use, Tensor next, int ranks, *, int horizon, "
+      "decide_replan(Tensor loads, Tensor in_use, Tensor next, int ranks, *, int horizon, "
       "int expert_bytes, float per_token, float launch=0.0, float per_expert=0.0, "
       "float flat_below=0.0, Tensor? of_first_half=None, Tensor? of_second_half=None, int nodes=1, "
       "Tensor? active=None, bool split_evenly=False, bool one_peer=True, "
@@ -134,9 +134,9 @@ TORCH_LIBRARY_IMPL(plimsoll, Autograd, library) {
   auto const pass = [&](char const* name) {
     library.impl(name, torch::CppFunction::makeFallthrough());
   };
-  for (char const* name : {"rebalance_experts", "flow_placement", "select_planner", "craft", "gem",
-                           "align", "plan_within", "transfers", "replan_gate", "lplb", "waterfill",
-                           "capacity_mask", "least_loaded"}) {
+  for (char const* name : {"rebalance_experts", "place_by_flow", "select_planner", "craft", "gem",
+                           "align", "plan_within", "plan_transfers", "decide_replan", "lplb",
+                           "waterfill", "capacity_mask", "least_loaded"}) {
     pass(name);
   }
   for_steps([&](char const* name, auto, auto) { pass(name); });

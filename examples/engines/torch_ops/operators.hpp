@@ -44,7 +44,7 @@ void for_steps(Define&& define) {
 template <class Of>
 void implement_planners(torch::Library& library) {
   library.impl("rebalance_experts", &Of::rebalance_experts);
-  library.impl("flow_placement", &Of::flow_placement);
+  library.impl("place_by_flow", &Of::place_by_flow);
   library.impl("select_planner", &Of::select_planner);
   library.impl("craft", &Of::craft);
   library.impl("gem", &Of::gem);
@@ -60,7 +60,7 @@ void implement_migrations(torch::Library& library) {
 /// Registers the judgment of a new placement: of `gate_binding`, or `gate_shapes`.
 template <class Binding>
 void implement_gate(torch::Library& library) {
-  library.impl("replan_gate", &plimsoll_engines::gate<Binding>::replan_gate);
+  library.impl("decide_replan", &plimsoll_engines::gate<Binding>::decide_replan);
 }
 
 /// Registers all operators of a backend with tensors.
@@ -69,7 +69,7 @@ void implement(torch::Library& library) {
   implement_planners<planners<Backend>>(library);
   implement_migrations<migrations<Backend>>(library);
   implement_gate<gate_binding<Backend>>(library);
-  library.impl("transfers", &migrations<Backend>::transfers);
+  library.impl("plan_transfers", &migrations<Backend>::plan_transfers);
   library.impl("lplb", &objects<Backend>::lplb);
   library.impl("waterfill", &objects<Backend>::waterfill);
   library.impl("capacity_mask", &objects<Backend>::capacity_mask);

@@ -49,9 +49,9 @@ struct shapes {
         ids(weight, {weight.size(0), weight.size(1), num_replicas - weight.size(1) + 1});
     return {map, inverse, counts};
   }
-  static maps flow_placement(Tensor const& loads, index_t slots, index_t, index_t,
-                             optional_tensor const&, bool) {
-    return of_loads("flow_placement", loads, 3, "slots", slots, 0);
+  static maps place_by_flow(Tensor const& loads, index_t slots, index_t, index_t,
+                            optional_tensor const&, bool) {
+    return of_loads("place_by_flow", loads, 3, "slots", slots, 0);
   }
   static three_maps select_planner(Tensor const& loads, index_t slots, index_t, index_t,
                                    optional_tensor const&, bool) {
@@ -93,11 +93,11 @@ struct planners {
   }
 
   /// Plans for steps to come, whose tokens are split optimally or evenly among copies.
-  static maps flow_placement(Tensor const& loads, index_t slots, index_t ranks, index_t nodes,
-                             optional_tensor const& active, bool split_evenly) {
-    here const at("flow_placement", loads);
+  static maps place_by_flow(Tensor const& loads, index_t slots, index_t ranks, index_t nodes,
+                            optional_tensor const& active, bool split_evenly) {
+    here const at("place_by_flow", loads);
     auto const load = plimsoll_engines::history(at, loads);
-    maps result = shapes::flow_placement(loads, slots, ranks, nodes, active, split_evenly);
+    maps result = shapes::place_by_flow(loads, slots, ranks, nodes, active, split_evenly);
     plimsoll_engines::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},
                                 at.template out<2>(std::get<0>(result)),
                                 at.template out<2>(std::get<1>(result)));

@@ -13,15 +13,16 @@
 
 #define TVM_FFI_EXAMPLE_EXPORT_ALL(Backend)                                                        \
   TVM_FFI_EXAMPLE_EXPORT(rebalance_experts, tvm_ffi_example::planners<Backend>::rebalance_experts) \
-  TVM_FFI_EXAMPLE_EXPORT(flow_placement, tvm_ffi_example::planners<Backend>::flow_placement)       \
+  TVM_FFI_EXAMPLE_EXPORT(place_by_flow, tvm_ffi_example::planners<Backend>::place_by_flow)         \
   TVM_FFI_EXAMPLE_EXPORT(select_planner, tvm_ffi_example::planners<Backend>::select_planner)       \
   TVM_FFI_EXAMPLE_EXPORT(craft, tvm_ffi_example::planners<Backend>::craft)                         \
   TVM_FFI_EXAMPLE_EXPORT(gem, tvm_ffi_example::planners<Backend>::gem)                             \
   TVM_FFI_EXAMPLE_EXPORT(align, tvm_ffi_example::migrations<Backend>::align)                       \
   TVM_FFI_EXAMPLE_EXPORT(plan_within, tvm_ffi_example::migrations<Backend>::plan_within)           \
-  TVM_FFI_EXAMPLE_EXPORT(transfers, tvm_ffi_example::migrations<Backend>::transfers)               \
+  TVM_FFI_EXAMPLE_EXPORT(plan_transfers, tvm_ffi_example::migrations<Backend>::plan_transfers)     \
   TVM_FFI_EXAMPLE_EXPORT(                                                                          \
-      replan_gate, plimsoll_engines::gate<tvm_ffi_example::gate_binding<Backend>>::replan_gate)    \
+      decide_replan,                                                                               \
+      plimsoll_engines::gate<tvm_ffi_example::gate_binding<Backend>>::decide_replan)               \
   TVM_FFI_EXAMPLE_EXPORT(lplb, tvm_ffi_example::objects<Backend>::lplb)                            \
   TVM_FFI_EXAMPLE_EXPORT(waterfill, tvm_ffi_example::objects<Backend>::waterfill)                  \
   TVM_FFI_EXAMPLE_EXPORT(capacity_mask, tvm_ffi_example::objects<Backend>::capacity_mask)          \

@@ -23,13 +23,13 @@ physical_to_logical, copies, planner = plimsoll_ffi.select_planner(loads, 24, 8)
 print("planner:", planner)
 
 # Other experts become busy: is a new plan worth the move? A plan looks better than it is on the steps that
-# it was made from, so `replan_gate` also takes the plan of each half and judges it on the other half.
+# it was made from, so `decide_replan` also takes the plan of each half and judges it on the other half.
 later = 100 * np.concatenate([loads, loads])[:, :, ::-1]
 new, of_first_half, of_second_half = (
-    plimsoll_ffi.align(physical_to_logical, plimsoll_ffi.flow_placement(part, 24, 8)[0], 12, 8)
+    plimsoll_ffi.align(physical_to_logical, plimsoll_ffi.place_by_flow(part, 24, 8)[0], 12, 8)
     for part in (later, later[:4], later[4:])
 )
-judged = plimsoll_ffi.replan_gate(
+judged = plimsoll_ffi.decide_replan(
     later, physical_to_logical, new, 8, of_first_half=of_first_half, of_second_half=of_second_half,
     horizon=1000, expert_bytes=44_000_000, launch=20e-6, per_token=10e-9, flat_below=200,
 )

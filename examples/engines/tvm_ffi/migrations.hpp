@@ -52,9 +52,9 @@ struct migrations {
   }
 
   /// Returns the transfers in rounds, int64 `[transfers, 10]` in host memory.
-  static ffi::Tuple<Tensor> transfers(TensorView in_use, TensorView next, index_t experts,
-                                      index_t ranks, index_t nodes, bool one_peer) {
-    here const at("transfers", in_use);
+  static ffi::Tuple<Tensor> plan_transfers(TensorView in_use, TensorView next, index_t experts,
+                                           index_t ranks, index_t nodes, bool one_peer) {
+    here const at("plan_transfers", in_use);
     change const plans(at, in_use, next, experts, ranks);
     auto const rows =
         std::make_shared<std::vector<std::int64_t> const>(plans.transfers(nodes, one_peer));
@@ -63,7 +63,7 @@ struct migrations {
   }
 };
 
-/// Results of `replan_gate` by name: answers by their names, numbers, and numbers of layers as
+/// Results of `decide_replan` by name: answers by their names, numbers, and numbers of layers as
 /// tensors `[layers]` of float64 in host memory.
 struct gate_results {
   ffi::Map<ffi::String, ffi::Any> list;
@@ -101,7 +101,7 @@ struct gate_binding {
 
   template <class Decide>
   static ffi::Map<ffi::String, ffi::Any> judge(TensorView loads, Decide&& decide) {
-    call<Backend> const at("replan_gate", loads);
+    call<Backend> const at("decide_replan", loads);
     gate_results results;
     plimsoll_engines::add_results(decide(at), results);
     return results.list;

@@ -49,9 +49,9 @@ struct planners {
   }
 
   /// Plans for steps to come, whose tokens are split optimally or evenly among copies.
-  static maps flow_placement(TensorView loads, index_t slots, index_t ranks, index_t nodes,
-                             Optional<TensorView> active, bool split_evenly) {
-    here const at("flow_placement", loads);
+  static maps place_by_flow(TensorView loads, index_t slots, index_t ranks, index_t nodes,
+                            Optional<TensorView> active, bool split_evenly) {
+    here const at("place_by_flow", loads);
     auto const load = plimsoll_engines::history(at, loads);
     auto const [map, counts] = empty_maps(at, load.extent(1), "slots", slots, load.extent(2));
     plimsoll_engines::plan_flow(at.policy(), load, {at, ranks, nodes, active, split_evenly},

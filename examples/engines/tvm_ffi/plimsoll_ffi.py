@@ -128,26 +128,26 @@ def rebalance_experts(weight, num_replicas, num_groups, num_nodes, num_gpus):
     return _plan("rebalance_experts", weight, num_replicas, num_groups, num_nodes, num_gpus)
 
 
-def flow_placement(loads, slots, ranks, *, nodes=1, active=None, split_evenly=False):
+def place_by_flow(loads, slots, ranks, *, nodes=1, active=None, split_evenly=False):
     """Plans from loads [steps, layers, experts] for steps whose tokens are split optimally (by `lplb`)
     or evenly: -> physical_to_logical [layers, slots], copies [layers, experts]."""
-    return _plan("flow_placement", loads, slots, ranks, nodes, active, split_evenly)
+    return _plan("place_by_flow", loads, slots, ranks, nodes, active, split_evenly)
 
 
 def select_planner(loads, slots, ranks, *, nodes=1, active=None, split_evenly=False):
-    """Plans with the planner that lasts longest on the history: as `flow_placement`, and its name."""
+    """Plans with the planner that lasts longest on the history: as `place_by_flow`, and its name."""
     return _plan("select_planner", loads, slots, ranks, nodes, active, split_evenly)
 
 
 def craft(loads, ranks, *, budget=-1, nodes=1, active=None, split_evenly=True):
     """Gives layers the slots that they are worth, `budget` in all or (-1) as many as pay: as
-    `flow_placement`, with -1 after a layer's slots, and the first slot of each rank."""
+    `place_by_flow`, with -1 after a layer's slots, and the first slot of each rank."""
     return _plan("craft", loads, ranks, budget, nodes, active, split_evenly)
 
 
 def gem(loads, tokens, latency, slots, ranks, *, dense_until=0, restarts=30, seed=0):
     """Plans for ranks of unequal speed, which latency float64 [ranks, samples] at int64 tokens
-    [samples] describes: as `flow_placement`."""
+    [samples] describes: as `place_by_flow`."""
     return _plan("gem", loads, tokens, latency, slots, ranks, dense_until, restarts, seed)
 
 
@@ -164,14 +164,14 @@ def plan_within(loads, in_use, next, ranks, *, nodes=1, max_moves=2**63 - 1, spl
     return _plan("plan_within", loads, in_use, next, ranks, nodes, max_moves, split_evenly, validate)
 
 
-def transfers(in_use, next, experts, ranks, *, nodes=1, one_peer=True):
+def plan_transfers(in_use, next, experts, ranks, *, nodes=1, one_peer=True):
     """Lists the weights to send, in rounds: int64 [transfers, 10] on the CPU, with layer, expert, source
     rank and slot (-1: from the host), destination rank and slot, round, staging slot (or -1), commit
     round, and kind (0 to 3: copy within the rank, same node, other node, from the host)."""
-    return _plan("transfers", in_use, next, experts, ranks, nodes, one_peer)[0]
+    return _plan("plan_transfers", in_use, next, experts, ranks, nodes, one_peer)[0]
 
 
-def replan_gate(
+def decide_replan(
     loads, in_use, next, ranks, *, horizon, expert_bytes, per_token, launch=0.0, per_expert=0.0, flat_below=0.0,
     of_first_half=None, of_second_half=None, nodes=1, active=None, split_evenly=False, one_peer=True,
     local_copy_bandwidth=1.5e12, same_node_bandwidth=450e9, across_nodes_bandwidth=50e9,
@@ -188,7 +188,7 @@ def replan_gate(
     planned in the same way from loads[:steps // 2] and loads[steps // 2:]: each is judged on the other half.
     Bandwidths are in bytes per second."""
     return _plan(
-        "replan_gate", loads, in_use, next, ranks, horizon, expert_bytes, per_token, launch, per_expert, flat_below,
+        "decide_replan", loads, in_use, next, ranks, horizon, expert_bytes, per_token, launch, per_expert, flat_below,
         of_first_half, of_second_half, nodes, active, split_evenly, one_peer, local_copy_bandwidth,
         same_node_bandwidth, across_nodes_bandwidth, transfer_share, layer_stall, least_steps,
         standard_errors, enough_balancedness

@@ -43,7 +43,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Estimates the gain in balancedness from replicas in every layer: CRAFT's algorithm 1.
 ///
-/// For every count r, `slot_assignment` divides the E + r slots of every layer among the ranks,
+/// For every count r, `assign_slots` divides the E + r slots of every layer among the ranks,
 /// `eplb` with these options fills them for the loads summed over the steps, and `replay` averages
 /// the balancedness of the recorded steps, with the split of the options. The gain is this average
 /// minus the one for r = 0.
@@ -102,7 +102,7 @@ replica_allocation allocate_replicas(P const& policy, gain_estimate const& estim
 PLIMSOLL_EXPECT_ON(allocate_replicas, (gain_estimate const& estimate), (estimate))
 
 /// @brief Plans every layer as CRAFT does: `estimate_gains`, `allocate_replicas`, and then, for the
-/// replicas of each layer, `slot_assignment` and `eplb` on the summed loads.
+/// replicas of each layer, `assign_slots` and `eplb` on the summed loads.
 ///
 /// Layers get different numbers of slots. Within a layer, the slots of two ranks differ by at most
 /// one, and so do their totals over all layers; the totals are equal if the number of ranks divides

@@ -62,7 +62,7 @@ class lplb {
   /// @param placement slots and ranks of every layer, in the policy's memory
   /// @param options options of the split and of `dispatch`
   /// @throws invalid_input as `minmax_lp`, and for options
-  /// @workspace from the policy: that of `minmax_lp` and `quota`, which share their scratch; 16
+  /// @workspace from the policy: that of `minmax_lp` and `round_split`, which share their scratch; 16
   ///   bytes more per slot and 4 per expert; and for each 512 of options.max_token_copies 4 bytes
   ///   per expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
   /// @stream synchronizes
@@ -102,7 +102,7 @@ class lplb {
   /// @param counts `[layers, experts]` int32, uint32 or int64: tokens of all ranks together, in the
   ///   policy's memory; at most 2^31 - 1 in all per layer
   /// @throws invalid_input for shapes; `check` throws for values
-  /// @complexity that of `minmax_lp::solve` and `quota`
+  /// @complexity that of `minmax_lp::solve` and `round_split`
   /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Counts>
@@ -173,7 +173,7 @@ class lplb {
   }
   /// `[layers]`, in the policy's memory: none, or the count for which `minmax_lp` split nothing.
   [[nodiscard]] vector_ref<fault const> faults() const { return pipeline_.lp.faults_view(); }
-  /// `[layers]`, in the policy's memory: the results of `quota`.
+  /// `[layers]`, in the policy's memory: the results of `round_split`.
   [[nodiscard]] vector_ref<quota_report const> reports() const { return pipeline_.reports_view(); }
 
   /// @brief Throws for the first layer whose last `update` or `plan` was refused.

@@ -79,7 +79,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///
 /// Source: this library; the rule of one standard error is that of Breiman et al. (1984).
 ///
-/// @param loads `[steps, layers, experts]`, as for `flow_placement`
+/// @param loads `[steps, layers, experts]`, as for `place_by_flow`
 /// @param slots number of slots of every layer, at least one per expert, at most 65535
 /// @param options ranks with their slots, the split in use, the plan in use, and the candidates
 /// @param more the caller's candidates, made by `candidate`

@@ -17,8 +17,8 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
 /// A planner that `select_planner` may choose.
 enum class planner : std::int32_t {
-  flow_optimal,  ///< `flow_placement` for the optimal split: with the graph of partners
-  flow_even,     ///< `flow_placement` for the even split: without the graph
+  flow_optimal,  ///< `place_by_flow` for the optimal split: with the graph of partners
+  flow_even,     ///< `place_by_flow` for the even split: without the graph
   eplb,          ///< `eplb` on the summed loads
   eplb_shrunk,   ///< `eplb` with `load_exponent`
   eplb_spread,   ///< `eplb` with at most one copy of an expert on a rank
@@ -37,12 +37,12 @@ struct select_planner_options {
   /// `optimal`, as by `minmax_lp`, or `even`.
   split_rule split = split_rule::optimal;
   /// Candidates; of candidates that are equally good, the earlier one is chosen. Empty:
-  /// `flow_placement` for this split and for the other one, `eplb`, `eplb_shrunk` and
+  /// `place_by_flow` for this split and for the other one, `eplb`, `eplb_shrunk` and
   /// `eplb_spread`.
   std::vector<planner> candidates = {};
   /// Exponent of the loads that `eplb_shrunk` and `eplb_joint` plan with, above 0 and at most 1.
   double load_exponent = 0.85;
-  /// Further exponents of the loads that `flow_placement` for this split plans with, above 0 and at
+  /// Further exponents of the loads that `place_by_flow` for this split plans with, above 0 and at
   /// most 1: with each it is another candidate, after that with exponent 1. 0.9, 0.8, 0.7 and 0.6
   /// are good ones.
   std::vector<double> flow_exponents = {};

@@ -16,7 +16,7 @@ state make() {
   plimsoll::matrix_ref<double const> const step(loads.data(), 1, 2);
   plimsoll::array recorded(plimsoll::seq, loads, 1, 1, 2);
   auto plan = plimsoll::eplb(plimsoll::seq, step, 3, {.on = {.ranks = 3}});
-  auto flow = plimsoll::flow_placement(plimsoll::seq, recorded, 3, {.on = {.ranks = 3}});
+  auto flow = plimsoll::place_by_flow(plimsoll::seq, recorded, 3, {.on = {.ranks = 3}});
   return {.loads = std::move(recorded), .plan = std::move(plan), .flow = std::move(flow)};
 }
 

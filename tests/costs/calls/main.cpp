@@ -123,9 +123,9 @@ void measure_flow_placement() {
   std::vector<std::int32_t> counts(layers * experts);
   measured& m = all.emplace_back("flow_placement");
   m.arguments = bytes_of(loads, map, counts);
-  plimsoll::flow_placement(counting_policy{&m.costs},
-                           tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
-                           {.on = {.ranks = 64}}, rows_of(map, slots), rows_of(counts, experts));
+  plimsoll::place_by_flow(counting_policy{&m.costs},
+                          tensor_ref<std::int32_t const>(loads.data(), steps, layers, experts),
+                          {.on = {.ranks = 64}}, rows_of(map, slots), rows_of(counts, experts));
 }
 
 void measure_migration() {
@@ -148,7 +148,7 @@ void measure_migration() {
   measured& m = all.emplace_back("migration");
   m.arguments = bytes_of(maps[0], maps[1]);
   plimsoll::align(counting_policy{&m.costs}, from, to, {}, rows_of(maps[1], slots));
-  static_cast<void>(plimsoll::transfers(counting_policy{&m.costs}, from, to));
+  static_cast<void>(plimsoll::plan_transfers(counting_policy{&m.costs}, from, to));
 }
 
 void measure_plan_within() {
@@ -188,8 +188,8 @@ void measure_replan_gate() {
   std::vector<std::int32_t> const loads = drifting_loads(steps, layers, experts);
   tensor_ref<std::int32_t const> const history(loads.data(), steps, layers, experts);
   auto const plan_of = [&](index_t first, index_t count) {
-    return plimsoll::flow_placement(plimsoll::seq, plimsoll::detail::part_of(history, first, count),
-                                    slots, {.on = {.ranks = 64}});
+    return plimsoll::place_by_flow(plimsoll::seq, plimsoll::detail::part_of(history, first, count),
+                                   slots, {.on = {.ranks = 64}});
   };
   auto const in_use = plan_of(0, 1);
   auto const plan = plan_of(0, steps);
@@ -198,8 +198,8 @@ void measure_replan_gate() {
   measured& m = all.emplace_back("replan_gate");
   m.arguments = bytes_of(loads);
   plimsoll::replan_options<> const options{.cost = {.per_token = 1}, .horizon = 100};
-  static_cast<void>(plimsoll::replan_gate(counting_policy{&m.costs}, history, in_use.ref(),
-                                          {{plan.ref(), first.ref(), second.ref()}}, options));
+  static_cast<void>(plimsoll::decide_replan(counting_policy{&m.costs}, history, in_use.ref(),
+                                            {{plan.ref(), first.ref(), second.ref()}}, options));
 }
 
 void measure_select_planner() {

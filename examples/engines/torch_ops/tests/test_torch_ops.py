@@ -101,7 +101,7 @@ class Planners(unittest.TestCase):
 
     def test_planners_place_every_expert(self):
         loads = random_loads(16, 3, 32)
-        self.check_placement(*plimsoll.flow_placement(loads, 40, 8))
+        self.check_placement(*plimsoll.place_by_flow(loads, 40, 8))
         physical_to_logical, copies, chosen = plimsoll.select_planner(loads, 40, 8, 2)
         self.check_placement(physical_to_logical, copies)
         self.assertIn(chosen.item(), range(5))
@@ -109,7 +109,7 @@ class Planners(unittest.TestCase):
         self.check_placement(physical_to_logical, copies)
         self.assertTrue(torch.equal(offsets[:, -1], copies.sum(1)))
         active = torch.tensor([1, 1, 0, 1, 1, 1, 1, 1], dtype=torch.uint8)
-        alive, copies = plimsoll.flow_placement(loads, 48, 8, active=active, split_evenly=True)
+        alive, copies = plimsoll.place_by_flow(loads, 48, 8, active=active, split_evenly=True)
         self.check_placement(alive, copies)
         self.assertTrue((alive[:, 12:18] == -1).all())
         tokens = torch.tensor([1, 100, 1000])
@@ -131,8 +131,8 @@ class Planners(unittest.TestCase):
     def test_migrations_move_little_and_arrive(self):
         layers, experts, ranks, slots = 3, 16, 4, 24
         loads = random_loads(2, layers, experts)
-        in_use, _ = plimsoll.flow_placement(loads[:1], slots, ranks)
-        next_map, copies = plimsoll.flow_placement(loads[1:], slots, ranks)
+        in_use, _ = plimsoll.place_by_flow(loads[:1], slots, ranks)
+        next_map, copies = plimsoll.place_by_flow(loads[1:], slots, ranks)
         rank_of = [slot * ranks // slots for slot in range(slots)]
 
         def moves(to):
@@ -147,7 +147,7 @@ class Planners(unittest.TestCase):
             self.check_placement(within, copies)
             self.assertLessEqual(moves(within), budget)
         moved = in_use.clone()
-        for layer, expert, source_rank, source, rank, slot, *_ in plimsoll.transfers(
+        for layer, expert, source_rank, source, rank, slot, *_ in plimsoll.plan_transfers(
             in_use, aligned, experts, ranks
         ).tolist():
             self.assertEqual((source_rank, rank), (rank_of[source], rank_of[slot]))
@@ -157,8 +157,8 @@ class Planners(unittest.TestCase):
     def test_plan_within_takes_steps_or_one(self):
         ranks, slots = 4, 24
         loads = random_loads(6, 3, 16)
-        in_use, copies_in_use = plimsoll.flow_placement(loads[:1], slots, ranks)
-        next_map, _ = plimsoll.flow_placement(loads, slots, ranks)
+        in_use, copies_in_use = plimsoll.place_by_flow(loads[:1], slots, ranks)
+        next_map, _ = plimsoll.place_by_flow(loads, slots, ranks)
 
         def plan(loads, in_use=in_use, **options):
             maps = plimsoll.plan_within(loads, in_use, next_map, ranks, split_evenly=True, **options)
@@ -174,25 +174,25 @@ class Planners(unittest.TestCase):
 
         # Steps that differ by noise alone give no reason to move, unless the plan is judged on the same steps.
         noise = torch.from_numpy(np.random.default_rng(1).poisson(100, (8, 3, 16)))
-        even, _ = plimsoll.flow_placement(torch.ones(1, 3, 16), slots, ranks, split_evenly=True)
+        even, _ = plimsoll.place_by_flow(torch.ones(1, 3, 16), slots, ranks, split_evenly=True)
         self.assertTrue(torch.equal(plan(noise, even), even))
         self.assertFalse(torch.equal(plan(noise, even, validate=False), even))
 
     def test_meta_tensors_have_the_shapes_of_results(self):
         loads = random_loads(4, 3, 16)
         tokens, latency = torch.tensor([1, 1000]), torch.ones(8, 2, dtype=torch.float64)
-        maps = plimsoll.flow_placement(loads, 24, 8)[0]
+        maps = plimsoll.place_by_flow(loads, 24, 8)[0]
         options_of_gate = {"horizon": 1, "expert_bytes": 1, "per_token": 1}
         for operator, inputs, numbers, *options in [
             (plimsoll.rebalance_experts, [loads[0]], [24, 4, 2, 8]),
-            (plimsoll.flow_placement, [loads], [24, 8]),
+            (plimsoll.place_by_flow, [loads], [24, 8]),
             (plimsoll.select_planner, [loads], [24, 8]),
             (plimsoll.craft, [loads], [8, 8]),
             (plimsoll.gem, [loads, tokens, latency], [24, 8]),
             (plimsoll.align, [maps, maps], [16, 8]),
             (plimsoll.plan_within, [loads[0], maps, maps], [8]),
             (plimsoll.plan_within, [loads, maps, maps], [8]),
-            (plimsoll.replan_gate, [loads, maps, maps], [8], options_of_gate),
+            (plimsoll.decide_replan, [loads, maps, maps], [8], options_of_gate),
         ]:
             options = options[0] if options else {}
             real = operator(*inputs, *numbers, **options)
@@ -219,9 +219,9 @@ class Planners(unittest.TestCase):
                 lambda: plimsoll.rebalance_experts(weight.to(torch.int8), 16, 4, 2, 8),
             ),
             (
-                "flow_placement: loads: expected Float, Double, Int or Long [steps, layers, experts] on cpu, "
+                "place_by_flow: loads: expected Float, Double, Int or Long [steps, layers, experts] on cpu, "
                 "got Long [2, 12] on cpu",
-                lambda: plimsoll.flow_placement(weight, 16, 8),
+                lambda: plimsoll.place_by_flow(weight, 16, 8),
             ),
             (
                 "rebalance_experts: num_replicas: expected at least 12, got 11",
@@ -253,8 +253,8 @@ class Planners(unittest.TestCase):
                 lambda: plimsoll.plan_within(weight[:, :2], slots + torch.tensor([[0], [6]]), slots, 2),
             ),
             (
-                "replan_gate: loads: expected 3 dimensions, got 2",
-                lambda: plimsoll.replan_gate(
+                "decide_replan: loads: expected 3 dimensions, got 2",
+                lambda: plimsoll.decide_replan(
                     weight.to("meta"), slots.to("meta"), slots.to("meta"), 2, horizon=1, expert_bytes=1, per_token=1
                 ),
             ),
@@ -263,8 +263,8 @@ class Planners(unittest.TestCase):
                 lambda: plimsoll.plan_within(steps, slots, slots, 2),
             ),
             (
-                "flow_placement: active: expected Byte [ranks] on cpu, got Long [8] on cpu",
-                lambda: plimsoll.flow_placement(weight[None], 16, 8, active=torch.ones(8, dtype=torch.long)),
+                "place_by_flow: active: expected Byte [ranks] on cpu, got Long [8] on cpu",
+                lambda: plimsoll.place_by_flow(weight[None], 16, 8, active=torch.ones(8, dtype=torch.long)),
             ),
             (
                 "validate: replica_count: expected 1 copies, as in physical_to_logical, got 2 in layer 0, expert 0",
@@ -289,7 +289,7 @@ class ReplanGate(unittest.TestCase):
             "horizon": 100, "expert_bytes": 10, "launch": 5, "per_token": 1, "per_expert": 2, "flat_below": 10,
             "local_copy_bandwidth": 4, "same_node_bandwidth": 2, "across_nodes_bandwidth": 1, "layer_stall": 3,
         }
-        return plimsoll.replan_gate(*tensors.values(), changed.pop("ranks", 2), **{**options, **changed})
+        return plimsoll.decide_replan(*tensors.values(), changed.pop("ranks", 2), **{**options, **changed})
 
     def check(self, expected, complete=False, **changed):
         judged = self.judge(**changed)
@@ -434,15 +434,15 @@ class ReplanGate(unittest.TestCase):
         ]:
             with self.assertRaises((ValueError, RuntimeError)) as refused:
                 self.judge(**changed)
-            self.assertEqual(str(refused.exception).split("\n")[0], "replan_gate: " + message)
+            self.assertEqual(str(refused.exception).split("\n")[0], "decide_replan: " + message)
 
 
 class Objects(unittest.TestCase):
     def test_lplb_takes_another_placement(self):
         ids = random_ids(512, 4, 32)
         loads = torch.bincount(ids.flatten(), minlength=32)
-        before = plimsoll.flow_placement(loads.flip(0)[None, None], 48, 8)
-        after = plimsoll.flow_placement(loads[None, None], 48, 8)
+        before = plimsoll.place_by_flow(loads.flip(0)[None, None], 48, 8)
+        after = plimsoll.place_by_flow(loads[None, None], 48, 8)
         balancer = plimsoll.lplb(*before, 8, None, ids.numel())
         quotas = balancer.quotas()
         balancer.update(*after, None)
@@ -456,7 +456,7 @@ class Objects(unittest.TestCase):
         ids = random_ids(512, 4, 32)
         loads = torch.bincount(ids.flatten(), minlength=32)
         history = torch.stack([loads.flip(0), loads])[None]
-        physical_to_logical, copies = plimsoll.flow_placement(history, 48, 8)
+        physical_to_logical, copies = plimsoll.place_by_flow(history, 48, 8)
         balancer = plimsoll.lplb(physical_to_logical, copies, 8, None, ids.numel())
         counts, slots = torch.zeros(2, 32, dtype=torch.int32), torch.empty_like(ids)
         plimsoll.lplb_count(balancer, ids, counts[1])

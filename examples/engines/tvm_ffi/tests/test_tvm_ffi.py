@@ -138,12 +138,12 @@ class Planners(unittest.TestCase):
 
     def test_planners_place_every_expert(self):
         loads = random_loads(16, 3, 32)
-        self.check_placement(*plimsoll_ffi.flow_placement(loads, 40, 8), 40)
+        self.check_placement(*plimsoll_ffi.place_by_flow(loads, 40, 8), 40)
         *maps, planner = plimsoll_ffi.select_planner(loads, 40, 8, nodes=2)
         self.check_placement(*maps, 40)
         self.assertIn(planner, ("flow_optimal", "flow_even", "eplb", "eplb_shrunk", "eplb_spread"))
         active = np.array([1, 1, 0, 1, 1, 1, 1, 1], np.uint8)
-        alive, copies = plimsoll_ffi.flow_placement(loads, 48, 8, active=active, split_evenly=True)
+        alive, copies = plimsoll_ffi.place_by_flow(loads, 48, 8, active=active, split_evenly=True)
         self.check_placement(alive, copies, 48)
         self.assertTrue((alive[:, 12:18] == -1).all())
 
@@ -204,8 +204,8 @@ class Planners(unittest.TestCase):
     def test_migrations_move_little_and_arrive(self):
         layers, experts, ranks, slots = 3, 16, 4, 24
         loads = random_loads(2, layers, experts)
-        in_use, _ = plimsoll_ffi.flow_placement(loads[:1], slots, ranks)
-        next_map, copies = plimsoll_ffi.flow_placement(loads[1:], slots, ranks)
+        in_use, _ = plimsoll_ffi.place_by_flow(loads[:1], slots, ranks)
+        next_map, copies = plimsoll_ffi.place_by_flow(loads[1:], slots, ranks)
         rank_of = np.arange(slots) // (slots // ranks)
 
         def moves(to):
@@ -222,20 +222,20 @@ class Planners(unittest.TestCase):
             self.check_placement(within, copies, slots)
             self.assertLessEqual(moves(within), budget)
 
-        listed = plimsoll_ffi.transfers(in_use, aligned, experts, ranks)
+        listed = plimsoll_ffi.plan_transfers(in_use, aligned, experts, ranks)
         self.assertEqual(listed.shape[1], 10)
         moved = np.array(in_use)
         for layer, expert, source_rank, source, rank, slot, *_ in listed:
             self.assertEqual((source_rank, rank), (rank_of[source], rank_of[slot]))
             moved[layer, slot] = expert
         np.testing.assert_array_equal(moved[aligned >= 0], aligned[aligned >= 0])
-        self.assertEqual(len(plimsoll_ffi.transfers(in_use, in_use, experts, ranks)), 0)
+        self.assertEqual(len(plimsoll_ffi.plan_transfers(in_use, in_use, experts, ranks)), 0)
 
     def test_plan_within_takes_steps_or_one(self):
         layers, experts, ranks, slots = 3, 16, 4, 24
         loads = random_loads(6, layers, experts)
-        in_use, copies_in_use = plimsoll_ffi.flow_placement(loads[:1], slots, ranks, split_evenly=True)
-        next_map, _ = plimsoll_ffi.flow_placement(loads, slots, ranks, split_evenly=True)
+        in_use, copies_in_use = plimsoll_ffi.place_by_flow(loads[:1], slots, ranks, split_evenly=True)
+        next_map, _ = plimsoll_ffi.place_by_flow(loads, slots, ranks, split_evenly=True)
 
         def plan(loads, **options):
             maps = plimsoll_ffi.plan_within(loads, in_use, next_map, ranks, split_evenly=True, **options)
@@ -266,7 +266,7 @@ class Planners(unittest.TestCase):
 
         # Steps that differ by noise alone give no reason to move, unless the plan is judged on the same steps.
         loads = np.random.default_rng(1).poisson(100, (8, layers, experts))
-        in_use, _ = plimsoll_ffi.flow_placement(np.ones((1, layers, experts)), slots, ranks, split_evenly=True)
+        in_use, _ = plimsoll_ffi.place_by_flow(np.ones((1, layers, experts)), slots, ranks, split_evenly=True)
         np.testing.assert_array_equal(plan(loads), in_use)
         self.assertTrue((plan(loads, validate=False) != in_use).any())
 
@@ -283,9 +283,9 @@ class Planners(unittest.TestCase):
                 lambda: plimsoll_ffi.rebalance_experts(weight.astype(np.int8), 16, 4, 2, 8),
             ),
             (
-                "flow_placement: loads: expected float32, float64, int32 or int64 [steps, layers, experts] on cpu:0, "
+                "place_by_flow: loads: expected float32, float64, int32 or int64 [steps, layers, experts] on cpu:0, "
                 "got int64 [2, 12] on cpu:0",
-                lambda: plimsoll_ffi.flow_placement(weight, 16, 8),
+                lambda: plimsoll_ffi.place_by_flow(weight, 16, 8),
             ),
             (
                 "rebalance_experts: num_replicas: expected at least one slot for each of 12 experts, got 11 slots",
@@ -322,8 +322,8 @@ class Planners(unittest.TestCase):
                 lambda: plimsoll_ffi.plan_within(steps, slots, slots, 2),
             ),
             (
-                "flow_placement: active: expected uint8 [ranks] on cpu:0, got int64 [8] on cpu:0",
-                lambda: plimsoll_ffi.flow_placement(weight[None], 16, 8, active=np.ones(8, np.int64)),
+                "place_by_flow: active: expected uint8 [ranks] on cpu:0, got int64 [8] on cpu:0",
+                lambda: plimsoll_ffi.place_by_flow(weight[None], 16, 8, active=np.ones(8, np.int64)),
             ),
             (
                 "validate: replica_count: expected 1 copies, as in physical_to_logical, got 2 in layer 0, expert 0",
@@ -351,8 +351,8 @@ class Planners(unittest.TestCase):
         aligned = plimsoll_ffi.align(expected[0], planned, 16, 4)
         np.testing.assert_array_equal(plimsoll_ffi.align(expected[0].tolist(), planned.astype(">i8"), 16, 4), aligned)
         alive = np.array([1, 1, 1, 1, 0], np.uint8)
-        masked = plimsoll_ffi.flow_placement(weight[None], 20, 5, active=alive)
-        for ours, theirs in zip(plimsoll_ffi.flow_placement(weight[None], 20, 5, active=alive == 1), masked):
+        masked = plimsoll_ffi.place_by_flow(weight[None], 20, 5, active=alive)
+        for ours, theirs in zip(plimsoll_ffi.place_by_flow(weight[None], 20, 5, active=alive == 1), masked):
             np.testing.assert_array_equal(ours, theirs)
         # What is written to, or comes every step, is not copied in silence.
         balancer = plimsoll_ffi.lplb(expected[0].tolist(), expected[2].tolist(), 4, 64)
@@ -387,7 +387,7 @@ class ReplanGate(unittest.TestCase):
             "horizon": 100, "expert_bytes": 10, "launch": 5, "per_token": 1, "per_expert": 2, "flat_below": 10,
             "local_copy_bandwidth": 4, "same_node_bandwidth": 2, "across_nodes_bandwidth": 1, "layer_stall": 3,
         }
-        return plimsoll_ffi.replan_gate(*tensors.values(), changed.pop("ranks", 2), **{**options, **changed})
+        return plimsoll_ffi.decide_replan(*tensors.values(), changed.pop("ranks", 2), **{**options, **changed})
 
     def check(self, expected, complete=False, **changed):
         judged = self.judge(**changed)
@@ -533,14 +533,14 @@ class ReplanGate(unittest.TestCase):
         ]:
             with self.assertRaises(ValueError) as refused:
                 self.judge(**changed)
-            self.assertEqual(str(refused.exception), "replan_gate: " + message)
+            self.assertEqual(str(refused.exception), "decide_replan: " + message)
 
 
 class Objects(unittest.TestCase):
     def test_lplb_meets_its_quotas_and_reaches_the_mean(self):
         ids = random_ids(512, 4, 32).astype(np.int64)
         loads = np.bincount(ids.ravel(), minlength=32)
-        maps = plimsoll_ffi.flow_placement(np.stack([loads[::-1], loads])[None], 48, 8)
+        maps = plimsoll_ffi.place_by_flow(np.stack([loads[::-1], loads])[None], 48, 8)
         balancer = plimsoll_ffi.lplb(*maps, 8, ids.size)
         counts = np.zeros((2, 32), np.int32)
         balancer.count(ids, counts[1])
@@ -612,8 +612,8 @@ class Objects(unittest.TestCase):
     def test_lplb_takes_another_placement(self):
         ids = random_ids(512, 4, 32).astype(np.int64)
         loads = np.bincount(ids.ravel(), minlength=32)
-        before = plimsoll_ffi.flow_placement(loads[None, None, ::-1], 48, 8)
-        after = plimsoll_ffi.flow_placement(loads[None, None], 48, 8)
+        before = plimsoll_ffi.place_by_flow(loads[None, None, ::-1], 48, 8)
+        after = plimsoll_ffi.place_by_flow(loads[None, None], 48, 8)
         self.assertFalse(np.array_equal(before[0], after[0]))
         balancer = plimsoll_ffi.lplb(*before, 8, ids.size)
         quotas = balancer.quotas
@@ -822,7 +822,7 @@ class PyTorch(unittest.TestCase):
         balancer.dispatch(1, ids, slots)
         self.assertIsInstance(balancer.quotas, torch.Tensor)
         self.assertTrue(bool((ours[0][1][slots.long()] == ids).all()))
-        judged = plimsoll_ffi.replan_gate(
+        judged = plimsoll_ffi.decide_replan(
             torch.from_numpy(weight)[None], ours[0], ours[0], 8, horizon=1, expert_bytes=1, per_token=1.0
         )
         self.assertEqual(judged["answer"], "keep")

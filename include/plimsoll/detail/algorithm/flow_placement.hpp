@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of `flow_placement` and `certify`.
+/// Bodies of `place_by_flow` and `certify`.
 ///
 /// Loads become profiles: integer loads of at most 16 blocks of steps, in units in which the sum of
 /// a block is at most 2^29. All sums are exact; a score is one correctly rounded quotient plus
@@ -116,7 +116,7 @@ struct bonus_list {
   double bonus[limit] = {};  ///< in loads of an average rank; 0: the plan in use is only checked
 };
 
-/// Body of `flow_placement`. Problem = bonus * layers + layer. In its report, `work` counts the
+/// Body of `place_by_flow`. Problem = bonus * layers + layer. In its report, `work` counts the
 /// steps without load and `value` the slots of live ranks that stay empty.
 template <class Loads>
 struct flow_placement_body {

@@ -14,7 +14,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Runs the body of `minmax_lp` and then that of `quota` on the split that the first wrote. Problem
+/// Runs the body of `minmax_lp` and then that of `round_split` on the split that the first wrote. Problem
 /// = layer.
 template <class Loads>
 struct lplb_plan_body {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `transfers`.
+/// Body of `plan_transfers`.
 #pragma once
 
 #include <cstddef>
@@ -117,7 +117,7 @@ struct transfer_arrays {
                       0};
 };
 
-/// Body of `transfers`. Problem = layer. Slots without a transfer get one whose destination is -1.
+/// Body of `plan_transfers`. Problem = layer. Slots without a transfer get one whose destination is -1.
 struct transfers_body {
   using device_team = block<128>;
 

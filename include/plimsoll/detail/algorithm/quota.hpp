@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Bodies of `quota`, `source_quotas` and `dispatch`: they round a split to whole tokens
+/// Bodies of `round_split`, `divide_quotas` and `dispatch`: they round a split to whole tokens
 /// (controlled rounding), divide quotas among source ranks, and choose the replica of every token.
 #pragma once
 
@@ -529,7 +529,7 @@ struct split_rounding {
   }
 };
 
-/// Body of `quota`. Problem = layer.
+/// Body of `round_split`. Problem = layer.
 template <class Loads>
 struct quota_body {
   using device_team = block<128>;
@@ -727,7 +727,7 @@ struct quota_body {
   }
 };
 
-/// Body of `source_quotas`, in two launches: one problem lists the slots, then problem = tile of
+/// Body of `divide_quotas`, in two launches: one problem lists the slots, then problem = tile of
 /// experts.
 struct source_quotas_body {
   using device_team = block<128>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `replan_gate`: time and balancedness of every layer of recorded steps under a plan.
+/// Body of `decide_replan`: time and balancedness of every layer of recorded steps under a plan.
 #pragma once
 
 #include <concepts>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body of `slot_assignment`: CRAFT's algorithm 3. Running totals differ by at most one, so each
+/// Body of `assign_slots`: CRAFT's algorithm 3. Running totals differ by at most one, so each
 /// rank stores only whether its total is the lower or the upper one.
 #pragma once
 

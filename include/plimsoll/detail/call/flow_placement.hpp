@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `flow_placement` and `certify`: checks shapes and options, launches the bodies, and
+/// Calls of `place_by_flow` and `certify`: checks shapes and options, launches the bodies, and
 /// reports.
 #pragma once
 
@@ -37,7 +37,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Checks the inputs of `flow_placement`; `holder` is the argument that gives the number of slots.
+/// Checks the inputs of `place_by_flow`; `holder` is the argument that gives the number of slots.
 inline void expect_flow_placement(std::string_view name, index_t steps, index_t layers,
                                   index_t experts, index_t slots,
                                   flow_placement_options const& options, std::string_view holder) {
@@ -54,7 +54,7 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
   expect_load_exponent(name, "options", options.load_exponent);
 }
 
-/// Throws what `flow_placement` refuses.
+/// Throws what `place_by_flow` refuses.
 inline void throw_flow_fault(refused_value const& refused) {
   switch (refused.found().kind) {
     case fault_kind::expert_id:

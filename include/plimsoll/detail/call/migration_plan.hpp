@@ -58,7 +58,7 @@ struct move_budget {
   }
 };
 
-/// Bonuses of the `flow_placement` plans that `plan_within` compares. The first is a fresh plan.
+/// Bonuses of the `place_by_flow` plans that `plan_within` compares. The first is a fresh plan.
 inline constexpr bonus_list keep_bonuses{7, {0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2}};
 /// Moves after which a plan of the path is compared, if there are several steps.
 inline constexpr std::int64_t path_moves[] = {1, 2, 4, 8, 16, 32};
@@ -394,7 +394,7 @@ class migration_planner {
     where.rank_offsets = pair.from_offsets;
     return where;
   }
-  /// `flow_placement` keeps copies on different ranks, and knows no other constraint.
+  /// `place_by_flow` keeps copies on different ranks, and knows no other constraint.
   [[nodiscard]] bool has_flow_plans() const {
     anti_affinity_rule const rule = rule_of(where_);
     return where_.node_experts.data == nullptr &&
@@ -472,7 +472,7 @@ class migration_planner {
     }
   }
 
-  /// Makes plans of `flow_placement` with every bonus.
+  /// Makes plans of `place_by_flow` with every bonus.
   void plan_flows(history_part const& part, candidates const& made) const {
     index_t const plans = bonuses_.count * layers();
     buffer<std::int32_t, Context> const copies(context_, plans * pair_.experts());
@@ -792,7 +792,7 @@ class migration_planner {
   bool follows_paths_;
   bool has_target_;
   bool is_rehearsal_;
-  bonus_list bonuses_ = keep_bonuses;     ///< of the plans of `flow_placement`
+  bonus_list bonuses_ = keep_bonuses;     ///< of the plans of `place_by_flow`
   buffer<std::int32_t, Context> base_;    ///< the placement in use, dead ranks empty
   buffer<std::int32_t, Context> target_;  ///< the new placement, likewise
   history_loads<Context> history_{};

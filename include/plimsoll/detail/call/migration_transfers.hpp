@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `transfers`: the launch, the list, its bytes and duration.
+/// Calls of `plan_transfers`: the launch, the list, its bytes and duration.
 #pragma once
 
 #include <algorithm>

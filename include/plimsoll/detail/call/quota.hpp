@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `quota`, `source_quotas` and `dispatch`: checks shapes, launches the bodies, and names
+/// Calls of `round_split`, `divide_quotas` and `dispatch`: checks shapes, launches the bodies, and names
 /// refused values.
 #pragma once
 
@@ -30,7 +30,7 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Checks the part of a placement that `quota` and `source_quotas` share.
+/// Checks the part of a placement that `round_split` and `divide_quotas` share.
 inline slot_ranges ranges_of(checked_call& call, placement_ref const& placement) {
   auto const& map = placement.physical_to_logical;
   call.expect("placement.physical_to_logical", map, "[layers, slots]");
@@ -66,11 +66,11 @@ inline void expect_rounded(std::string_view function, std::string_view argument,
   }
 }
 
-/// Throws for the first layer that `quota` could not round.
+/// Throws for the first layer that `round_split` could not round.
 inline void expect_all_rounded(std::vector<quota_report> const& reports) {
   index_t layer = 0;
   for (quota_report const& report : reports) {
-    expect_rounded("quota", "loads", report, layer);
+    expect_rounded("round_split", "loads", report, layer);
     ++layer;
   }
 }

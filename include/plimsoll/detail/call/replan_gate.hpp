@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `replan_gate`: checks, samples the steps under every plan, and weighs what they gain
+/// Calls of `decide_replan`: checks, samples the steps under every plan, and weighs what they gain
 /// against what moving costs.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `slot_assignment`: checks options, launches the body, and names refused values.
+/// Calls of `assign_slots`: checks options, launches the body, and names refused values.
 #pragma once
 
 #include <cstdint>
