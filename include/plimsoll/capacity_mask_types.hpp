@@ -138,7 +138,7 @@ struct kept_pairs_of {
   /// `[experts + 1]`: first row of each expert in a buffer of all kept pairs, padded as options.pad
   /// says; the row of a pair is its expert's offset plus its position.
   vector_ref<std::int32_t> offsets = {};
-  /// `[1]`: counts of the batch.
+  /// Counts of the batch.
   scalar_ref<capacity_report> report = {};
 };
 

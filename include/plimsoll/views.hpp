@@ -168,12 +168,17 @@ concept mdspan_like = requires(M const& m) {
 template <class M, int Rank>
 concept stored = mdspan_like<std::remove_cvref_t<M>, Rank>;
 
+template <class M>
+inline constexpr bool is_generated = false;
+template <class F, int Rank>
+inline constexpr bool is_generated<generated<F, Rank>> = true;
+
 /// True for a temporary container: one whose elements are const if it is const. A temporary view,
 /// such as a span, refers to elements that outlive it.
 template <class M>
 consteval bool is_lost() {
   using bare = std::remove_cvref_t<M>;
-  if constexpr (std::is_lvalue_reference_v<M>) {
+  if constexpr (std::is_lvalue_reference_v<M> || is_generated<bare>) {
     return false;
   } else if constexpr (requires(bare& m) { m.data_handle(); }) {
     return !std::same_as<decltype(std::declval<bare const&>().data_handle()),
@@ -183,11 +188,6 @@ consteval bool is_lost() {
                          decltype(std::data(std::declval<bare&>()))>;
   }
 }
-
-template <class M>
-inline constexpr bool is_generated = false;
-template <class F, int Rank>
-inline constexpr bool is_generated<generated<F, Rank>> = true;
 
 /// Throws if a view has elements and a null pointer.
 template <class T, int Rank>

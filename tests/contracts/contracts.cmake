@@ -44,6 +44,10 @@ if(NOT PLIMSOLL_TEST_POLICY)
                      ${programs})
 endif()
 
+# Order of arguments, views, names and options of all calls and objects.
+plimsoll_add_test_program(api contracts/api.test.cpp)
+plimsoll_add_ctest(api LABELS host COMMAND api)
+
 # A program of two host files, and one that adds a file compiled by nvcc.
 plimsoll_add_test_program(odr contracts/odr.test.cpp contracts/odr_other.cpp)
 plimsoll_add_ctest(odr LABELS host COMMAND odr)

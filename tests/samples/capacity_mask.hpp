@@ -28,6 +28,7 @@ void sample_capacity_mask(Run& run) {
                      .max_tokens = 2,
                      .round = run.option("options.round", plimsoll::rounding_mode::up),
                      .drop_by = run.option("options.drop_by", plimsoll::drop_policy::score),
+                     .order = run.option("options.order", plimsoll::candidate_order::topk_first),
                      .normalize = run.option("options.normalize", plimsoll::normalization::none),
                      .pad = run.option("options.pad", plimsoll::padding_mode::none)});
   });

@@ -28,6 +28,7 @@ void sample_migration(Run& run) {
   auto const options = [&] {
     return plimsoll::migration_options{
         .split = run.option("options.split", plimsoll::split_rule::even),
+        .judge_on = run.option("options.judge_on", plimsoll::judged_steps::unseen),
         .candidates = run.option("options.candidates", plimsoll::migration_candidates::all)};
   };
   auto const changes = run.call("count_changes", [&] {

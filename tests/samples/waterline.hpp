@@ -24,7 +24,9 @@ void sample_waterline(Run& run) {
          .top_k = 1,
          .max_tokens = 4,
          .method = run.option("options.method", plimsoll::fill_method::surplus),
-         .candidates = run.option("options.candidates", plimsoll::candidate_ranks::visited)});
+         .candidates = run.option("options.candidates", plimsoll::candidate_ranks::visited),
+         .counts = run.option("options.counts", plimsoll::counted_ranks::all),
+         .arithmetic = run.option("options.arithmetic", plimsoll::fill_arithmetic::exact)});
   });
   auto const offsets = run.array(ints{0, 2, 4}, 3);
   run.work("waterline::update", [&] {

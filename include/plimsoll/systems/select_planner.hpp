@@ -114,11 +114,11 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
       if (detail::is_flow(one.kind)) {
         split_rule const split =
             one.kind == planner::flow_even ? split_rule::even : split_rule::optimal;
-        return flow_placement(policy, history, slots,
-                              {.on = options.on,
-                               .rank_offsets = options.rank_offsets,
-                               .split = split,
-                               .load_exponent = one.load_exponent});
+        return place_by_flow(policy, history, slots,
+                             {.on = options.on,
+                              .rank_offsets = options.rank_offsets,
+                              .split = split,
+                              .load_exponent = one.load_exponent});
       }
       array<double, P, 2> sums(policy, layers, experts);
       detail::enqueue_sum_steps(context, history, sums.view());
