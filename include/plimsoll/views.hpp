@@ -19,10 +19,9 @@
 #include <plimsoll/detail/call/extents.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
-
-// CUDA's types: a declaration is enough, since only pointers to them are used.
-struct __half;
-struct __nv_bfloat16;
+#if PLIMSOLL_HAS_CUDA_COMPILER
+#include <plimsoll/detail/device/scores.cuh>
+#endif
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
@@ -270,21 +269,18 @@ using view_value_t = typename view_value<View>::type;
 template <class M, int Rank>
 using normalized_value_t = view_value_t<decltype(normalize<Rank>(std::declval<M&>()))>;
 
-/// Storage type of scores of type `T`: Plimsoll's type for CUDA's.
 template <class T>
-using score_storage =
-    std::conditional_t<std::same_as<T, __half>, float16,
-                       std::conditional_t<std::same_as<T, __nv_bfloat16>, bfloat16, T>>;
+using score_storage_t = typename score_storage<T>::type;
 
 template <class T>
 concept score_value =
-    std::same_as<score_storage<T>, float> || std::same_as<score_storage<T>, float16> ||
-    std::same_as<score_storage<T>, bfloat16>;
+    std::same_as<score_storage_t<T>, float> || std::same_as<score_storage_t<T>, float16> ||
+    std::same_as<score_storage_t<T>, bfloat16>;
 
 template <class M>
 auto normalize_scores(M const& scores) {
   auto const view = normalize<2>(scores);
-  using storage = score_storage<normalized_value_t<M const, 2>>;
+  using storage = score_storage_t<normalized_value_t<M const, 2>>;
   matrix_ref<storage const> result;
   result.data = reinterpret_cast<storage const*>(view.data);
   for (int d = 0; d < 2; ++d) {
