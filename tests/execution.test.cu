@@ -2,16 +2,22 @@
 // Tests of execution under the policies of a CUDA compiler and in CUDA graphs.
 #include "execution.cases.hpp"
 
+#include <plimsoll/execution/cuda.cuh>
 #include <plimsoll/execution/thrust.cuh>
 
 #include <thrust/execution_policy.h>
+#include <cuda/stream_ref>
 
 #include <cstdint>
 #include <new>
 #include <type_traits>
 #include <vector>
 
+#include "samples/array.hpp"
+#include "samples/minmax_lp.hpp"
+#include "samples/top_k.hpp"
 #include "support/captured.cuh"
+#include "support/sample_run.hpp"
 
 namespace {
 
@@ -33,6 +39,9 @@ static_assert(std::is_same_v<context<decltype(thrust::device)>, plimsoll::device
 static_assert(std::is_same_v<context<decltype(thrust::cuda::par)>, plimsoll::device_context>);
 static_assert(
     std::is_same_v<context<decltype(thrust::cuda::par_nosync)>, plimsoll::device_context>);
+static_assert(std::is_same_v<context<cuda::stream_ref>, plimsoll::device_context>);
+static_assert(plimsoll::unqualified_policy<cuda::stream_ref>);
+static_assert(plimsoll::detail::can_be_kept<cuda::stream_ref>);
 
 // Policies have the same layout as in host files.
 static_assert(sizeof(plimsoll::gpu_policy) == 4 * sizeof(void*));
@@ -93,6 +102,61 @@ TEST_CASE("execution: temporaries of a Thrust policy come from its allocator") {
   CHECK(allocator.released == 112);
   allocator.refuse = true;
   CHECK_THROWS_AS(static_cast<void>(memory.allocate(stream, 100, 64)), std::bad_alloc);
+}
+
+TEST_CASE("execution: the stream of a cuda::stream_ref") {
+  int object = 0;
+  auto const stream = reinterpret_cast<cudaStream_t>(&object);
+  cuda::stream_ref const where(stream);
+  auto const context = plimsoll::policy_traits<cuda::stream_ref>::resolve(where);
+  CHECK(context.stream == stream);
+  CHECK(context.memory.empty());
+  CHECK(plimsoll::gpu(where).stream() == stream);
+  CHECK(plimsoll::gpu(where).memory().empty());
+  auto const with_memory = plimsoll::gpu(where, plimsoll_test::device_memory());
+  CHECK(with_memory.stream() == stream);
+  CHECK(with_memory.memory() == plimsoll::resource_ref(plimsoll_test::device_memory()));
+}
+
+namespace plimsoll_test { namespace {
+
+/// Checks of a sample's results.
+struct same_results : plain_calls {
+  template <class Got, class Expected>
+  void compare(Got const& got, Expected const& expected) {
+    CHECK(got == expected);
+  }
+  void require(bool holds, char const* what) {
+    CAPTURE(what);
+    CHECK(holds);
+  }
+};
+
+}}  // namespace plimsoll_test
+
+PLIMSOLL_TEST_CASE("execution: a cuda::stream_ref gives the results of its stream", P,
+                   plimsoll_test::gpu_kind) {
+  using namespace plimsoll_test;
+  same_results results;
+  sample_run run(cuda::stream_ref(device_stream()), results);
+  sample_array(run);
+  sample_top_k(run);
+  sample_minmax_lp(run);
+}
+
+PLIMSOLL_TEST_CASE("execution: calls on a cuda::stream_ref, captured in a CUDA graph", P,
+                   plimsoll_test::gpu_kind) {
+  using namespace plimsoll_test;
+  cuda::stream_ref const policy(device_stream());
+  array_in<float, P> const scores(std::vector<float>{1, 3});
+  array_in<std::int32_t, P> ids(1, 9);
+  array_in<float, P> weights(1, 9.0F);
+  captured const graph([&] {
+    plimsoll::top_k(policy, scores.view2(1, 2), {.k = 1}, ids.view2(1, 1), weights.view2(1, 1));
+  });
+  CHECK(ids.values() == std::vector<std::int32_t>{9});
+  graph.replay();
+  CHECK(ids.values() == std::vector<std::int32_t>{1});
 }
 
 PLIMSOLL_TEST_CASE(

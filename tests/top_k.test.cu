@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of top_k under the policies of a CUDA compiler.
+#include <plimsoll/views.hpp>
+
+// A view of CUDA's types needs no other header.
+static_assert(plimsoll::score_matrix_view<plimsoll::matrix_ref<__half const>>);
+static_assert(plimsoll::score_matrix_view<plimsoll::matrix_ref<__nv_bfloat16 const>>);
+
 #include "top_k.cases.hpp"
 
 namespace plimsoll_test {

@@ -70,7 +70,7 @@ class array {
   /// @workspace keeps the elements, from the policy
   /// @stream synchronizes: the range may be freed when the constructor returns
   template <class Range>
-    requires(Rank == 1 && detail::contiguous_of<Range const&, T const>)
+    requires(Rank == 1 && contiguous_range_of<Range const&, T const>)
   array(P const& policy, Range const& elements) : array(policy, elements, std::size(elements)) {}
 
   /// @brief Copies a contiguous range from host memory, in row-major order, to an array of the
@@ -80,7 +80,7 @@ class array {
   /// @workspace keeps the elements, from the policy
   /// @stream synchronizes: the range may be freed when the constructor returns
   template <class Range, std::integral... Extents>
-    requires(sizeof...(Extents) == Rank && detail::contiguous_of<Range const&, T const>)
+    requires(sizeof...(Extents) == Rank && contiguous_range_of<Range const&, T const>)
   array(P const& policy, Range const& elements, Extents... extents)
       : memory_(detail::resolve(policy),
                 detail::expect_size("array", {static_cast<index_t>(extents)...},
@@ -104,7 +104,7 @@ class array {
   /// @throws invalid_input if the range has another size
   /// @stream synchronizes: the range may be freed when the call returns
   template <class Range>
-    requires detail::contiguous_of<Range const&, T const>
+    requires contiguous_range_of<Range const&, T const>
   void assign(Range const& elements) {
     detail::expect_size<Rank>("array::assign", view_.extents,
                               static_cast<index_t>(std::size(elements)));
@@ -155,7 +155,7 @@ class array {
 };
 
 template <execution_policy P, class Range, std::integral... Extents>
-  requires detail::contiguous<Range const&>
+  requires contiguous_range<Range const&>
 array(P const&, Range const&, Extents...)
     -> array<std::remove_cvref_t<decltype(*std::data(std::declval<Range const&>()))>, P,
              sizeof...(Extents) == 0 ? 1 : static_cast<int>(sizeof...(Extents))>;

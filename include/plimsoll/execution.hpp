@@ -8,6 +8,7 @@
 /// | `plimsoll::seq` | this one | the calling thread |
 /// | `plimsoll::omp` | `<plimsoll/execution/omp.hpp>` | OpenMP threads |
 /// | `plimsoll::gpu(stream)` | this one; calls need a CUDA compiler | a CUDA stream |
+/// | `cuda::stream_ref` | `<plimsoll/execution/cuda.cuh>`; calls likewise | a CUDA stream |
 /// | Thrust's policies | `<plimsoll/execution/thrust.cuh>` | the backend of the policy |
 /// | your thread pool | specialize `policy_traits` | your threads |
 #pragma once

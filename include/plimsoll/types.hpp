@@ -65,6 +65,17 @@ struct bfloat16 {
   PLIMSOLL_HD constexpr operator float() const { return detail::widen<8, 7>(bits); }
 };
 
+namespace detail {
+
+/// Type by which the library reads scores of type `T`. detail/device/scores.cuh specializes it for
+/// CUDA's types.
+template <class T>
+struct score_storage {
+  using type = T;
+};
+
+}  // namespace detail
+
 /// Anti-affinity of the replicas of one expert: the places that two replicas must not share.
 enum class anti_affinity : std::int32_t {
   none,  ///< no restriction, as in EPLB

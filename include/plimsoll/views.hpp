@@ -19,29 +19,25 @@
 #include <plimsoll/detail/call/extents.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/types.hpp>
-
-// CUDA's types: a declaration is enough, since only pointers to them are used.
-struct __half;
-struct __nv_bfloat16;
+#if PLIMSOLL_HAS_CUDA_COMPILER
+#include <plimsoll/detail/device/scores.cuh>
+#endif
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI {
 
-namespace detail {
-
+/// Range whose elements are adjacent in memory, such as a vector.
 template <class R>
-concept contiguous = requires(R&& r) {
+concept contiguous_range = requires(R&& r) {
   requires std::is_pointer_v<std::remove_cvref_t<decltype(std::data(r))>>;
   { std::size(r) } -> std::convertible_to<std::size_t>;
 };
 
 /// Contiguous range whose elements can be viewed as `T`, which may add const.
 template <class R, class T>
-concept contiguous_of =
-    contiguous<R> &&
+concept contiguous_range_of =
+    contiguous_range<R> &&
     std::is_convertible_v<std::remove_pointer_t<decltype(std::data(std::declval<R>()))> (*)[],
                           T (*)[]>;
-
-}  // namespace detail
 
 /// Strided view of `Rank` dimensions: pointer, extents and strides (in elements). It is trivially
 /// copyable and has the same layout in every translation unit; a copy refers to the same elements.
@@ -70,14 +66,14 @@ struct array_ref {
 
   /// Makes a view of a contiguous range, such as a vector.
   template <class Range>
-    requires(Rank == 1 && detail::contiguous_of<Range&, T>)
+    requires(Rank == 1 && contiguous_range_of<Range&, T>)
   constexpr array_ref(Range& range)
       : array_ref(std::data(range), static_cast<index_t>(std::size(range))) {}
 
   /// Makes a row-major view of a contiguous range, such as a vector, with one extent per dimension.
   /// Throws invalid_input unless the extents multiply to the size of the range.
   template <class Range, std::integral... Extents>
-    requires(Rank > 1 && sizeof...(Extents) == Rank && detail::contiguous_of<Range&, T>)
+    requires(Rank > 1 && sizeof...(Extents) == Rank && contiguous_range_of<Range&, T>)
   constexpr array_ref(Range& range, Extents... lengths) : array_ref(std::data(range), lengths...) {
     detail::expect_size("array_ref", {static_cast<index_t>(lengths)...},
                         static_cast<index_t>(std::size(range)));
@@ -118,7 +114,7 @@ struct array_ref {
 template <class T, std::integral... Extents>
 array_ref(T*, Extents...) -> array_ref<T, static_cast<int>(sizeof...(Extents))>;
 template <class Range, std::integral... Extents>
-  requires detail::contiguous<Range&>
+  requires contiguous_range<Range&>
 array_ref(Range&, Extents...)
     -> array_ref<std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>,
                  sizeof...(Extents) == 0 ? 1 : static_cast<int>(sizeof...(Extents))>;
@@ -228,7 +224,7 @@ constexpr auto normalize(M&& m) {
     }(std::make_integer_sequence<int, Rank>{});
     return result;
   } else {
-    static_assert(Rank == 1 && contiguous<M>);
+    static_assert(Rank == 1 && contiguous_range<M>);
     using element = std::remove_pointer_t<std::remove_cvref_t<decltype(std::data(m))>>;
     return array_ref<element, 1>(std::data(m), static_cast<index_t>(std::size(m)));
   }
@@ -251,13 +247,15 @@ constexpr auto argument(std::string_view function, std::string_view name, M&& m)
 }
 
 template <class M, int Rank>
-concept readable = mdspan_like<std::remove_cvref_t<M>, Rank> || (Rank == 1 && contiguous<M>) ||
-                   (is_generated<std::remove_cvref_t<M>> &&
-                    requires { requires(std::remove_cvref_t<M>::rank() == Rank); });
+concept readable =
+    mdspan_like<std::remove_cvref_t<M>, Rank> || (Rank == 1 && contiguous_range<M>) ||
+    (is_generated<std::remove_cvref_t<M>> &&
+     requires { requires(std::remove_cvref_t<M>::rank() == Rank); });
 
 template <class M, int Rank>
 concept writable =
-    (mdspan_like<std::remove_cvref_t<M>, Rank> || (Rank == 1 && contiguous<M>)) && requires(M&& m) {
+    (mdspan_like<std::remove_cvref_t<M>, Rank> || (Rank == 1 && contiguous_range<M>)) &&
+    requires(M&& m) {
       requires !std::is_const_v<typename decltype(normalize<Rank>(m))::element_type>;
     };
 
@@ -286,21 +284,18 @@ using view_value_t = typename view_value<View>::type;
 template <class M, int Rank>
 using normalized_value_t = view_value_t<decltype(normalize<Rank>(std::declval<M&>()))>;
 
-/// Storage type of scores of type `T`: Plimsoll's type for CUDA's.
 template <class T>
-using score_storage =
-    std::conditional_t<std::same_as<T, __half>, float16,
-                       std::conditional_t<std::same_as<T, __nv_bfloat16>, bfloat16, T>>;
+using score_storage_t = typename score_storage<T>::type;
 
 template <class T>
 concept score_value =
-    std::same_as<score_storage<T>, float> || std::same_as<score_storage<T>, float16> ||
-    std::same_as<score_storage<T>, bfloat16>;
+    std::same_as<score_storage_t<T>, float> || std::same_as<score_storage_t<T>, float16> ||
+    std::same_as<score_storage_t<T>, bfloat16>;
 
 template <class M>
 auto normalize_scores(M const& scores) {
   auto const view = normalize<2>(scores);
-  using storage = score_storage<normalized_value_t<M const, 2>>;
+  using storage = score_storage_t<normalized_value_t<M const, 2>>;
   matrix_ref<storage const> result;
   result.data = reinterpret_cast<storage const*>(view.data);
   for (int d = 0; d < 2; ++d) {
@@ -359,7 +354,7 @@ consteval bool refers_to() {
   if constexpr (mdspan_like<bare, 0> || mdspan_like<bare, 1>) {
     return std::convertible_to<decltype(std::declval<bare&>().data_handle()), T*> &&
            !is_lost<View>();
-  } else if constexpr (contiguous_of<bare&, T>) {
+  } else if constexpr (contiguous_range_of<bare&, T>) {
     return !is_lost<View>();
   } else {
     return false;

@@ -10,6 +10,12 @@ function(plimsoll_add_compile_fail source compiler_name)
   if(name STREQUAL "x87" AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|i.86")
     return()
   endif()
+  if(name STREQUAL "stream_ref_in_host_file")
+    if(NOT PLIMSOLL_CUDA_HEADERS)
+      return()
+    endif()
+    list(APPEND ARGN -isystem ${PLIMSOLL_CUDA_HEADERS} -isystem ${PLIMSOLL_CUDA_HEADERS}/cccl)
+  endif()
   plimsoll_add_ctest(compile_fail.${name}.${compiler_name} LABELS compile_fail
     COMMAND ${PLIMSOLL_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/compile_fail/run.sh
             ${source} ${ARGN} -std=c++20 -I${PROJECT_SOURCE_DIR}/include)

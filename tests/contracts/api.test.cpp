@@ -37,7 +37,8 @@ std::set<std::string> const nouns{// algorithms and systems
                                   "top_k", "knapsack", "swap_search", "eplb", "gem", "craft",
                                   // values
                                   "knapsack_curve", "rank_loads", "rank_latencies",
-                                  "step_latencies", "changed_layers", "correlated_pairs"};
+                                  "step_latencies", "trace_length_latencies", "changed_layers",
+                                  "correlated_pairs"};
 
 /// Calls that compute a value from values, and read no array.
 std::set<std::string> const without_policy{"philox", "price_of_move", "replica_budget",
@@ -158,7 +159,7 @@ strings several_updates(std::string const& code, strings const& classes) {
   strings bad;
   for (std::string const& name : classes) {
     std::string const body = body_of(code, name);
-    strings const updates = all_of(body, std::regex(R"re(void (update\([^{]*\)) \{)re"));
+    strings const updates = all_of(body, std::regex(R"re(void (update\(.*?\)) \{ )re"));
     if (updates.size() > 1) {
       bad.push_back(name + ": " + std::to_string(updates.size()) + " of update");
     }
@@ -192,14 +193,16 @@ strings bool_options(std::string const& code) {
 }
 strings internal_names(std::string const& code) {
   // In the head of a template, its constraints, and the parameters up to the body.
-  return all_of(code, std::regex(R"re((template <[^{};]*\bdetail::[^{};()]*\())re"));
+  std::string const declared =
+      std::regex_replace(code, std::regex(R"(\) : \w+_[({][^;]*?\{)"), ") {");
+  return all_of(declared, std::regex(R"re((template <[^{};]*\bdetail::[^{};()]*\())re"));
 }
 strings results_that_are_no_placement(std::string const& code) {
   strings bad;
   for (std::string const& name : all_of(
            code,
            std::regex(R"(template <unqualified_policy P, class Context[^>]*>> struct (\w+) \{)"))) {
-    if (name != "placement") {
+    if (name != "placement" && name != "replication") {
       bad.push_back(name);
     }
   }

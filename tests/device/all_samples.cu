@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The samples of all public headers for a device policy, as in all_headers.cu: never called, the
 // test is that they compile. Loads of planners have one type here; their tests use more, for one
-// architecture.
+// architecture. A cuda::stream_ref resolves to the same context, and so to the same kernels: only
+// the host's pass compiles its calls.
 #include <every_header.hpp>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "support/sample_run.hpp"
 
+static_assert(std::is_same_v<plimsoll::detail::context_of<cuda::stream_ref>,
+                             plimsoll::detail::context_of<plimsoll::gpu_policy>>);
+
 #undef PLIMSOLL_SAMPLE
+#if defined(__CUDA_ARCH__)
 #define PLIMSOLL_SAMPLE(name) template void sample_##name(sample_run<plimsoll::gpu_policy>&)
+#else
+#define PLIMSOLL_SAMPLE(name)                                     \
+  template void sample_##name(sample_run<plimsoll::gpu_policy>&); \
+  template void sample_##name(sample_run<cuda::stream_ref>&)
+#endif
 #include "samples/all.hpp"
 
 /// A user's cost. It is not in the unnamed namespace, whose types kernels cannot use.

@@ -61,9 +61,9 @@ consteval argument_fault fault_of_element() {
     return fault::is_float;
   } else if constexpr (std::same_as<T, double>) {
     return fault::is_double;
-  } else if constexpr (std::same_as<score_storage<T>, float16>) {
+  } else if constexpr (std::same_as<score_storage_t<T>, float16>) {
     return fault::is_float16;
-  } else if constexpr (std::same_as<score_storage<T>, bfloat16>) {
+  } else if constexpr (std::same_as<score_storage_t<T>, bfloat16>) {
     return fault::is_bfloat16;
   } else {
     return fault::other_element;

@@ -1,0 +1,2 @@
+// expect-error: cuda.cuh> needs CUDA's headers
+#include <plimsoll/execution/cuda.cuh>
