@@ -2,6 +2,8 @@
 // Tests of memory under the host's policies, and others.
 #include "memory.cases.hpp"
 
+#include <plimsoll/array.hpp>
+
 #include <array>
 #include <cstdint>
 #include <span>
@@ -15,6 +17,17 @@ TEST_CASE("memory: read takes every contiguous range") {
   CHECK(plimsoll::read(plimsoll::seq, vector) == vector);
   CHECK(plimsoll::read(plimsoll::seq, std::span(array)) == std::vector<float>{4, 5});
   CHECK(plimsoll::read(plimsoll::seq, plain) == std::vector<int>{6, 7});
+}
+
+TEST_CASE("memory: read returns one element of a view of rank 0") {
+  plimsoll::array<std::int64_t, plimsoll::seq_policy, 0> one(plimsoll::seq);
+  *one.view() = 9;
+  CHECK(plimsoll::read(plimsoll::seq, one) == 9);
+  CHECK(plimsoll::read(plimsoll::seq, plimsoll::scalar_ref<std::int64_t const>(one)) == 9);
+  CHECK(one.to_host() == 9);
+  CHECK(plimsoll::zeros<double>(plimsoll::seq).to_host() == 0);
+  CHECK_THROWS_WITH(plimsoll::read(plimsoll::seq, plimsoll::scalar_ref<int const>{}),
+                    "read: element: expected a pointer to its elements, got a null pointer");
 }
 
 TEST_CASE("memory: a buffer frees what it allocates") {

@@ -410,6 +410,38 @@ TEST_CASE("views: everything normalizes to the same references") {
   CHECK(matrix(0, 2) == 3);
 }
 
+TEST_CASE("views: a reference to one element") {
+  using plimsoll::scalar_ref;
+  int one = 5;
+  scalar_ref<int> const of_object(one);
+  *of_object = 6;
+  CHECK(one == 6);
+  CHECK(of_object.data_handle() == &one);
+  std::vector<int> row{7};
+  CHECK(*scalar_ref<int>(row) == 7);
+  CHECK(*scalar_ref<int>(row.data()) == 7);
+  CHECK(*scalar_ref<int>(plimsoll::vector_ref<int>(row)) == 7);
+  CHECK(*scalar_ref<int const>(of_object) == 6);
+  plimsoll::array<int, plimsoll::seq_policy, 0> owned(plimsoll::seq);
+  CHECK(scalar_ref<int>(owned).data_handle() == owned.data_handle());
+  CHECK(*owned.view() == 0);
+  struct counters {
+    int routed;
+  } counted{3};
+  CHECK(scalar_ref<counters>(counted)->routed == 3);
+
+  using plimsoll::detail::one_element;
+  CHECK(one_element("f", "counters", of_object).data == &one);
+  CHECK_THROWS_WITH(one_element("f", "counters", scalar_ref<int>{}),
+                    "f: counters: expected a pointer to its elements, got a null pointer");
+  std::vector<int> pair{1, 2};
+  CHECK_THROWS_WITH(one_element("f", "counters", scalar_ref<int>(pair)),
+                    "f: counters: expected 1 element, got 2");
+  std::vector<int> none;
+  CHECK_THROWS_WITH(one_element("f", "counters", scalar_ref<int>(none)),
+                    "f: counters: expected a pointer to its elements, got a null pointer");
+}
+
 TEST_CASE("views: generated elements") {
   auto const view = plimsoll::generate([](index_t a, index_t b) { return 10 * a + b; }, 3, 4);
   CHECK(view.rank() == 2);

@@ -1,4 +1,4 @@
-// expect-error: quota: reports is an output, so it must not be a temporary
+// expect-error: round_split: reports is an output, so it must not be a temporary
 // errors: 1
 #include <plimsoll/quota.hpp>
 
