@@ -13,7 +13,7 @@ TEST_CASE("flow_placement: the same bits in every team") {
     index_t const plans = 2 * c.layers;  // with two bonuses
     ints map(static_cast<std::size_t>(plans * c.slots), -7);
     ints counts(static_cast<std::size_t>(plans * c.experts), -7);
-    std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(plans));
+    std::vector<plimsoll::detail::flow_outcome> outcomes(static_cast<std::size_t>(plans));
     options_in<plimsoll::seq_policy> const where(c.where, c.layers);
     using view = plimsoll::tensor_ref<std::int64_t const>;
     plimsoll::detail::flow_placement_body<view> const body{
@@ -28,8 +28,17 @@ TEST_CASE("flow_placement: the same bits in every team") {
         .load_exponent = c.steps % 2 == 0 ? 0.8 : 1.0,
         .physical_to_logical = plimsoll::matrix_ref<std::int32_t>(map.data(), plans, c.slots),
         .replica_count = plimsoll::matrix_ref<std::int32_t>(counts.data(), plans, c.experts),
-        .reports = reports.data()};
-    check_all_teams(body, plans, map, counts, [&] { return report_values(reports); });
+        .outcomes = outcomes.data()};
+    check_all_teams(body, plans, map, counts, [&] {
+      std::vector<double> values;
+      for (auto const& [report, refused] : outcomes) {
+        add_report(
+            values,
+            {static_cast<double>(report.idle_steps), static_cast<double>(report.empty_slots)},
+            refused);
+      }
+      return values;
+    });
   };
   for (std::uint64_t seed = 0; seed < cases_of(8); ++seed) {
     CAPTURE(seed);

@@ -166,7 +166,7 @@ inline void check_gem_refusals(gem_fn gem, lengths_fn latencies) {
         c.speeds = {0x1p20, 0x1p20, 1, 0x1p20};
       },
       "gem: curves.speeds: expected speeds of live ranks from 2^-16 of the fastest to the "
-      "fastest, got 1 for rank 2, where the fastest has 1048576");
+      "fastest, got 1 for rank 2, where rank 0 is the fastest");
   plan([](gem_case& c) { c.speeds.pop_back(); }, "gem: curves.speeds: expected 4 ranks, got 3");
   plan([](gem_case& c) { c.search.options.on.ranks = 0; },
        "gem: options.on.ranks: expected 1 to 32767 ranks, got 0");

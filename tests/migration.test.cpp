@@ -7,6 +7,9 @@
 #include "support/run_body.hpp"
 #include "support/temporaries.hpp"
 
+#include <functional>
+#include <numeric>
+
 namespace plimsoll_test {
 
 TEST_CASE("align: the same bits in every team") {
@@ -23,24 +26,39 @@ TEST_CASE("align: the same bits in every team") {
     auto const exchange =
         plimsoll::detail::relabelings_in(pair, groups, c.relabel == relabeling::within_nodes,
                                          numbers.data(), labels.data(), results.data());
-    std::vector<plimsoll::detail::problem_report> reports(static_cast<std::size_t>(c.layers));
+    std::vector<plimsoll::detail::alignment_outcome> outcomes(static_cast<std::size_t>(c.layers));
     ints map(static_cast<std::size_t>(c.layers * c.slots), -7);
-    auto const reported = [&] { return report_values(reports); };
+    auto const reported = [&] {
+      std::vector<double> values;
+      for (auto const& [changes, refused] : outcomes) {
+        add_report(values,
+                   {static_cast<double>(changes.moves), static_cast<double>(changes.local_copies)},
+                   refused);
+      }
+      return values;
+    };
     check_all_teams(plimsoll::detail::interchange_body{where, exchange}, groups, numbers);
     // Overlaps are added to what there is, so every run begins with a copy.
-    plimsoll::detail::overlap_body const overlap{pair, exchange, reports.data()};
+    plimsoll::detail::overlap_body const overlap{pair, exchange, outcomes.data()};
     check_all_teams(overlap, c.layers, numbers, reported);
     plimsoll::detail::rank_assignment_body const ranks{where, exchange};
     check_all_teams(ranks, ranks.problems(), numbers, labels);
     check_all_teams(plimsoll::detail::node_assignment_body{where, exchange}, groups, labels,
                     results);
     plimsoll::detail::slot_alignment_body const slots{
-        pair, exchange, {map.data(), c.layers, c.slots}, reports.data()};
+        pair, exchange, {map.data(), c.layers, c.slots}, outcomes.data()};
     check_all_teams(slots, c.layers, map, reported);
-    check_all_teams(plimsoll::detail::slot_alignment_body{pair, {}, {}, reports.data()}, c.layers,
+    check_all_teams(plimsoll::detail::slot_alignment_body{pair, {}, {}, outcomes.data()}, c.layers,
                     reported);
-    check_all_teams(plimsoll::detail::changed_slots_body{pair.from, pair.to, reports.data()},
-                    c.layers, reported);
+    longs changed(outcomes.size(), -7);
+    check_all_teams(plimsoll::detail::changed_slots_body{pair.from, pair.to, changed.data()},
+                    c.layers, changed);
+    for (index_t layer = 0; layer < c.layers; ++layer) {
+      auto const from = c.from.begin() + layer * c.slots;
+      CHECK(changed[static_cast<std::size_t>(layer)] ==
+            c.slots - std::inner_product(from, from + c.slots, c.to.begin() + layer * c.slots,
+                                         index_t{0}, std::plus{}, std::equal_to{}));
+    }
   };
   for (std::uint64_t seed = 0; seed < cases_of(12); ++seed) {
     CAPTURE(seed);

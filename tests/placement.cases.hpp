@@ -588,10 +588,14 @@ PLIMSOLL_TEST_CASE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   std::string const relative =
       "place: on.speeds: expected speeds of live ranks from 2^-16 of the fastest to the fastest, "
       "got ";
-  CHECK(speed(0x1p20) == relative + "1 for rank 0, where the fastest has 1048576");
+  CHECK(speed(0x1p20) == relative + "1 for rank 0, where rank 1 is the fastest");
   CHECK(speed(0x1.fp-17) ==
-        relative + plimsoll::detail::text(0x1.fp-17) + " for rank 1, where the fastest has 1");
-  // The speeds of dead ranks are not compared.
+        relative + plimsoll::detail::text(0x1.fp-17) + " for rank 1, where rank 0 is the fastest");
+  // The first of the fastest live ranks is named; the speeds of dead ranks are not compared.
+  CHECK(with(6, {.ranks = 3, .active = {0, 1, 1}, .speeds = {0x1p20, 0.5, 0x1p16}}) ==
+        relative + "0.5 for rank 1, where rank 2 is the fastest");
+  CHECK(with(6, {.ranks = 3, .speeds = {0x1p20, 0x1p20, 1}}) ==
+        relative + "1 for rank 2, where rank 0 is the fastest");
   CHECK(with(6, {.ranks = 2, .active = {1, 0}, .speeds = {1, 0x1p-64}}) == "no error");
 
   auto const lists = [&](ints const& experts, ints const& offsets,

@@ -70,7 +70,7 @@ enum class fault_kind : std::int32_t {
   no_room_apart,    ///< replicas that do not fit under a required anti-affinity
   group_places,     ///< nodes whose slots cannot hold all groups; `got` groups that fit
   speed,            ///< a speed of a rank that is not positive or out of range
-  relative_speed,   ///< a live rank far slower than the fastest
+  relative_speed,   ///< a live rank far slower than the fastest; `also` the fastest
   node_offsets,     ///< offsets that do not rise from 0 to the number of experts
   node_experts,     ///< an expert that is not listed exactly once
   unusable_slot,    ///< a filled slot of a dead rank or of no rank; `where` slot

@@ -81,7 +81,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   `in_use` that of `align`, too
 /// @workspace for each problem in flight 92 bytes per expert and 100 per rank, with the optimal
 ///   split or a bound on partners one bit per pair of ranks, with a bonus 28 bytes per slot and 8
-///   per expert, with a `load_exponent` below 1 another 8 per expert; 64 bytes per layer; 4 for
+///   per expert, with a `load_exponent` below 1 another 8 per expert; 48 bytes per layer; 4 for
 ///   each int64 element; with `in_use` 4 bytes per slot and that of `align`
 /// @stream synchronizes once; with `in_use` also as `align`
 /// @determinism the same bits under every policy; ties go to the lowest expert and rank

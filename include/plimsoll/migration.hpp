@@ -72,7 +72,7 @@ inline double price_of_move(move_cost const& of) {
 /// @return per layer: moves and local copies
 /// @throws invalid_input for shapes; for values, naming layer and slot, rank or expert
 /// @complexity O(slots log slots) per layer
-/// @workspace 52 bytes per slot and 8 per expert for each problem in flight; 64 bytes per layer
+/// @workspace 52 bytes per slot and 8 per expert for each problem in flight; 48 bytes per layer
 /// @stream synchronizes once
 /// @determinism integers only: the same under every policy
 template <execution_policy P>
@@ -92,7 +92,7 @@ PLIMSOLL_EXPECT_ON(count_changes, (placement_ref const& from, placement_ref cons
 /// @return the layers, rising
 /// @throws invalid_input for shapes
 /// @complexity O(slots) per layer
-/// @workspace 64 bytes per layer
+/// @workspace 8 bytes per layer
 /// @stream synchronizes once
 /// @determinism integers only: the same under every policy
 template <execution_policy P>
@@ -100,7 +100,7 @@ std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
                                     placement_ref const& to) {
   constexpr char const* name = "changed_layers";
   detail::migration_pair const pair = detail::expect_migration(name, from, to, {});
-  return detail::run_changed_layers(name, detail::resolve(policy), pair);
+  return detail::run_changed_layers(detail::resolve(policy), pair);
 }
 
 /// @brief Gives a new placement the rank labels and slots with which the fewest experts move from
@@ -129,7 +129,7 @@ std::vector<index_t> changed_layers(P const& policy, placement_ref const& from,
 ///   about ranks^2 instead of the last if most experts of a rank move together. With all layers in
 ///   one relabeling the last is only once
 /// @workspace per relabeling 8 ranks^2 + 16 nodes^2 + 4 ranks nodes bytes; 52 bytes per slot, 8 per
-///   expert and 32 per rank for each problem in flight; 64 bytes per layer; 4 bytes for each int64
+///   expert and 32 per rank for each problem in flight; 48 bytes per layer; 4 bytes for each int64
 ///   element
 /// @stream synchronizes
 /// @determinism integers only: the same bits under every policy; ties go to the lowest rank and

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# layout.sh FOLDER: headers include only what docs/design.md lets their layer include, and public headers
-# stay short enough to read.
+# layout.sh FOLDER: headers include only what docs/design.md lets their layer include, only bodies that prove how
+# good their results are write certificates, and public headers stay short enough to read.
 set -euo pipefail
 cd "$1/plimsoll"
 bad=0
@@ -24,6 +24,12 @@ found=$(grep -nE '^#include <plimsoll/detail/' ./*_types.hpp systems/*_types.hpp
 $found"
 found=$(grep -nE '\bfor \((index_t|std::|auto)|\bwhile \(|\blaunch\(' $(ls ./*.hpp systems/*.hpp | grep -vE "/($basics|plimsoll)\.hpp$") || true)
 [[ -z $found ]] || complain "public headers contain loops or launches:
+$found"
+# Other bodies have results of their own types: a certificate holds neither their counts nor their speeds.
+provers='knapsack|least_loaded|minmax_lp|move_path|placement|refinement|replication|swap_search'
+found=$(grep -rnE '\bresult\.(value|lower_bound|work) *=|\bcertificate\{[^}]|\bcertify\(|\bcertificate_status::' detail/algorithm detail/common |
+  grep -vE "^detail/algorithm/($provers)\.hpp:" || true)
+[[ -z $found ]] || complain "bodies other than $provers write certificates:
 $found"
 
 while read -r lines header; do

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Reports of bodies, one per problem, and their conversion to certificates or an exception. Bodies
-/// cannot throw and may run on a device, so a report contains a fault in addition to the
-/// certificate.
+/// cannot throw and may run on a device, so a report contains a fault in addition to the result.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,8 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Outcome of one problem.
+/// Outcome of one problem whose result is a certificate, or which has none. A body with another
+/// result, such as counts, writes a type of its own.
 struct problem_report {
   certificate result;
   fault refused = {};
@@ -41,10 +41,10 @@ PLIMSOLL_HD problem_report refusal(fault_kind kind, index_t where = -1, T got = 
 /// returns for a fault of another kind.
 struct refused_value {
   std::string_view function;
-  problem_report report;
+  fault refused;
   index_t layer = 0;  ///< or another number of the problem
 
-  [[nodiscard]] fault const& found() const { return report.refused; }
+  [[nodiscard]] fault const& found() const { return refused; }
   [[nodiscard]] std::string in_layer() const { return text(" in layer ", layer); }
   /// The value and its layer.
   [[nodiscard]] std::string got() const { return text(found().got, in_layer()); }
@@ -63,14 +63,14 @@ struct refused_value {
 };
 
 /// Throws the first fault of the reports of all steps of a call, each with one report per layer, by
-/// `throw_fault`.
+/// `throw_fault`. A report is any type with the member `refused`.
 template <class Reports, class Throw>
 void expect_sound(std::string_view function, Reports const& reports, index_t layers,
                   Throw const& throw_fault) {
   index_t number = 0;
-  for (problem_report const& report : reports) {
+  for (auto const& report : reports) {
     if (report.refused) {
-      refused_value const value{function, report, number % layers};
+      refused_value const value{function, report.refused, number % layers};
       throw_fault(value);
       value.fail("problem", "a known fault", value.got());
     }

@@ -21,6 +21,8 @@
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/flow_placement_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -116,8 +118,13 @@ struct bonus_list {
   double bonus[limit] = {};  ///< in loads of an average rank; 0: the plan in use is only checked
 };
 
-/// Body of `place_by_flow`. Problem = bonus * layers + layer. In its report, `work` counts the
-/// steps without load and `value` the slots of live ranks that stay empty.
+/// The report of a plan, or its fault.
+struct flow_outcome {
+  flow_placement_report report = {};
+  fault refused = {};
+};
+
+/// Body of `place_by_flow`. Problem = bonus * layers + layer.
 template <class Loads>
 struct flow_placement_body {
   using device_team = block<128>;
@@ -131,7 +138,7 @@ struct flow_placement_body {
   double load_exponent;
   matrix_ref<std::int32_t> physical_to_logical;  ///< `[bonuses, layers, slots]`, flat
   matrix_ref<std::int32_t> replica_count;        ///< `[bonuses, layers, experts]`, likewise
-  problem_report* reports;                       ///< `[bonuses, layers]`
+  flow_outcome* outcomes;                        ///< `[bonuses, layers]`
   double keep_bonus = 0;                         ///< of the plan that is being made
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
@@ -154,32 +161,31 @@ struct flow_placement_body {
     planner.keep_bonus = keep_bonuses.bonus[problem / layers];
     planner.physical_to_logical = rows_from(physical_to_logical, first);
     planner.replica_count = rows_from(replica_count, first);
-    planner.reports = reports + first;
+    planner.outcomes = outcomes + first;
     planner.plan(team, memory, problem - first);
   }
 
  private:
   template <class Team>
   PLIMSOLL_HD void plan(Team& team, scratch memory, index_t layer) const {
-    problem_report* const report = reports + layer;
     flow_arrays const a{memory,          experts(),   where.ranks(),
                         may_be_uneven(), has_graph(), is_raised()};
-    problem_report outcome = where.refuse(team, layer, experts(), a.copies);
+    flow_outcome outcome{{}, where.refuse(team, layer, experts(), a.copies).refused};
     index_t const slots = outcome.refused ? 0 : team.sum(where.ranks(), [this, layer](index_t r) {
       return where.slots_of(layer, r);
     });
     if (!outcome.refused && slots < experts()) {
-      outcome = refusal(fault_kind::floors, -1, experts(), slots);
+      outcome.refused = fault_of(fault_kind::floors, -1, experts(), slots);
     }
     if (!outcome.refused && in_use.data != nullptr) {
-      outcome = refuse_in_use(team, layer);
+      outcome.refused = refuse_in_use(team, layer);
     }
     history seen;
     if (!outcome.refused) {
-      outcome = make_profiles(team, layer, a, seen);
+      outcome.refused = make_profiles(team, layer, a, seen);
     }
     if (!outcome.refused) {
-      outcome.result.work = seen.idle;
+      outcome.report.idle_steps = seen.idle;
       if (is_sticky()) {
         seen.kept = kept_ranks::in(memory, experts(), where.ranges.slots);
         seen.kept.fill(team, where, layer, row_of(in_use, layer));
@@ -199,10 +205,10 @@ struct flow_placement_body {
         if (made < slots && max_partners >= where.ranks() - 1) {
           made += fill_slots(team, layer, a);
         }
-        outcome.result.value = static_cast<double>(slots - made);
+        outcome.report.empty_slots = slots - made;
       }
     }
-    team.single([=] { *report = outcome; });
+    team.single([=, this] { outcomes[layer] = outcome; });
   }
 
   /// Properties of a layer's history and ranks.
@@ -234,16 +240,16 @@ struct flow_placement_body {
 
   /// Refuses ids of the plan in use that are no expert's, and filled slots of no rank.
   template <class Team>
-  PLIMSOLL_HD problem_report refuse_in_use(Team& team, index_t layer) const {
+  PLIMSOLL_HD fault refuse_in_use(Team& team, index_t layer) const {
     index_t const slots = where.ranges.slots;
     index_t const last = where.ranges.end(layer, where.ranks() - 1);
     index_t const bad = team.min(slots, [=, this](index_t slot) {
       std::int32_t const e = in_use(layer, slot);
       return e >= -1 && e < (slot < last ? experts() : 0) ? slots : slot;
     });
-    return bad == slots  ? problem_report{}
-           : bad >= last ? refusal(fault_kind::stray_slot, bad, in_use(layer, bad))
-                         : refusal(fault_kind::expert_id, bad, in_use(layer, bad));
+    return bad == slots  ? fault{}
+           : bad >= last ? fault_of(fault_kind::stray_slot, bad, in_use(layer, bad))
+                         : fault_of(fault_kind::expert_id, bad, in_use(layer, bad));
   }
 
   /// Load of an average rank in a block.
@@ -254,11 +260,11 @@ struct flow_placement_body {
 
   /// Calls use(shift, total) if the step has load; returns its fault.
   template <class Team, class Load, class Use>
-  PLIMSOLL_HD problem_report use_step(Team& team, Load load, index_t step, Use use) const {
+  PLIMSOLL_HD fault use_step(Team& team, Load load, index_t step, Use use) const {
     load_scale const scale = scale_loads(team, experts(), load);
     if (scale.refused) {
-      problem_report refused = scale.report();
-      refused.refused.also = step;
+      fault refused = scale.refused;
+      refused.also = step;
       return refused;
     }
     auto const total = team.sum(experts(), [=, shift = scale.shift](index_t e) {
@@ -267,25 +273,25 @@ struct flow_placement_body {
     if (total > 0) {
       use(scale.shift, total);
     }
-    return problem_report{};
+    return fault{};
   }
 
   /// Averages the steps with load in blocks, each step scaled to the same total.
   template <class Team>
-  PLIMSOLL_HD problem_report make_profiles(Team& team, index_t layer, flow_arrays const& a,
-                                           history& seen) const {
+  PLIMSOLL_HD fault make_profiles(Team& team, index_t layer, flow_arrays const& a,
+                                  history& seen) const {
     index_t busy = 0;
     index_t const steps = loads.extent(0);
     auto* const profile = a.profile;
     auto const load_in = [this, layer](index_t step) {
       return [this, step, layer](index_t e) { return loads(step, layer, e); };
     };
-    problem_report outcome;
-    for (index_t step = 0; step < steps && !outcome.refused; ++step) {
-      outcome = use_step(team, load_in(step), step, [&busy](int, std::int64_t) { ++busy; });
+    fault refused;
+    for (index_t step = 0; step < steps && !refused; ++step) {
+      refused = use_step(team, load_in(step), step, [&busy](int, std::int64_t) { ++busy; });
     }
-    if (outcome.refused) {
-      return outcome;
+    if (refused) {
+      return refused;
     }
     seen.idle = steps - busy;
     seen.blocks = minimum{}(busy, profile_blocks);
@@ -298,7 +304,7 @@ struct flow_placement_body {
         profile[e * profile_blocks] = part;
         weight[e] = part;
       });
-      return outcome;
+      return refused;
     }
     index_t const blocks = seen.blocks;
     index_t number = 0;  // of the step among those with load
@@ -335,7 +341,7 @@ struct flow_placement_body {
       }
       weight[e] = all;
     });
-    return outcome;
+    return refused;
   }
 
   /// Gives copies to experts: first to those whose share exceeds half the load of an average rank,

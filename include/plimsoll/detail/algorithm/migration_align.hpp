@@ -19,6 +19,8 @@
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/scratch.hpp>
 #include <plimsoll/detail/team.hpp>
+#include <plimsoll/error.hpp>
+#include <plimsoll/migration_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
@@ -227,6 +229,12 @@ struct migration_lists {
   }
 };
 
+/// What a layer changes after its alignment, or its fault.
+struct alignment_outcome {
+  slot_changes changes = {};
+  fault refused = {};
+};
+
 /// Checks two placements, and adds what ranks of the new one share with ranks of the old one to the
 /// weights. Problem = layer.
 struct overlap_body {
@@ -234,7 +242,7 @@ struct overlap_body {
 
   migration_pair pair;
   relabelings out;  ///< without weights: only checks
-  problem_report* reports;
+  alignment_outcome* outcomes;
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return bytes_taken_by<migration_lists>(pair.experts(), pair.slots());
@@ -243,10 +251,10 @@ struct overlap_body {
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
     migration_lists const a{memory, pair.experts(), pair.slots()};
-    problem_report const outcome =
-        pair.refuse(team, layer, a.rank_of, a.before.first, a.after.first);
-    team.single([=, this] { reports[layer] = outcome; });
-    if (!outcome.refused && out.weights.data != nullptr) {
+    fault const refused =
+        pair.refuse(team, layer, a.rank_of, a.before.first, a.after.first).refused;
+    team.single([=, this] { outcomes[layer] = {{}, refused}; });
+    if (!refused && out.weights.data != nullptr) {
       add_overlap(team, a, layer);
     }
   }
@@ -394,15 +402,15 @@ struct slot_alignment_arrays {
   std::int32_t* open_slots = memory.take(slots);  ///< rising
 };
 
-/// Gives ranks their labels and experts that stay on a rank their slots; counts what changes. In
-/// its report, `value` counts moves and `work` local copies. Problem = layer.
+/// Gives ranks their labels and experts that stay on a rank their slots; counts what changes.
+/// Problem = layer.
 struct slot_alignment_body {
   using device_team = block<128>;
 
   migration_pair pair;
   relabelings labels;                ///< without labels: each rank keeps its own
   matrix_ref<std::int32_t> aligned;  ///< `[layers, slots]`; empty: only counts
-  problem_report* reports;           ///< of `overlap_body`
+  alignment_outcome* outcomes;       ///< of `overlap_body`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
     return bytes_taken_by<migration_lists>(pair.experts(), pair.slots()) +
@@ -411,7 +419,7 @@ struct slot_alignment_body {
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t layer) const {
-    if (reports[layer].refused) {
+    if (outcomes[layer].refused) {
       return;
     }
     migration_lists const lists{memory, pair.experts(), pair.slots()};
@@ -421,11 +429,7 @@ struct slot_alignment_body {
     index_t const moves = keep_slots(team, lists, a, layer);
     index_t const changes = aligned.data == nullptr ? count_changes(team, layer)
                                                     : fill_slots(team, lists.rank_of, a, layer);
-    team.single([=, this] {
-      reports[layer].result = {};
-      reports[layer].result.value = static_cast<double>(moves);
-      reports[layer].result.work = changes - moves;
-    });
+    team.single([=, this] { outcomes[layer].changes = {moves, changes - moves}; });
   }
 
  private:
@@ -521,23 +525,22 @@ struct slot_alignment_body {
   }
 };
 
-/// Counts the slots that differ in `work` of the report. Problem = layer.
+/// Counts the slots that differ. Problem = layer.
 struct changed_slots_body {
   using device_team = warp;
   static constexpr bool is_streaming = true;
 
   matrix_ref<std::int32_t const> from;
   matrix_ref<std::int32_t const> to;
-  problem_report* reports;
+  index_t* counts;  ///< `[layers]`
 
   [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
 
   template <class Team>
   PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
-    problem_report outcome;
-    outcome.result.work = team.count(
+    index_t const changed = team.count(
         to.extent(1), [this, layer](index_t slot) { return from(layer, slot) != to(layer, slot); });
-    team.single([=, this] { reports[layer] = outcome; });
+    team.single([=, this] { counts[layer] = changed; });
   }
 };
 

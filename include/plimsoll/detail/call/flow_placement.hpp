@@ -69,16 +69,6 @@ inline void throw_flow_fault(refused_value const& refused) {
   throw_replication_fault(refused);
 }
 
-/// Returns the reports, which the body writes as certificates.
-inline std::vector<flow_placement_report> flow_reports(std::vector<certificate> const& written) {
-  std::vector<flow_placement_report> result;
-  result.reserve(written.size());
-  for (certificate const& report : written) {
-    result.push_back({report.work, static_cast<index_t>(report.value)});
-  }
-  return result;
-}
-
 /// Refuses a plan in which an expert has no slot of a live rank: the bounds are those of plans that
 /// leave none out.
 inline void expect_every_expert(std::string_view name, host_slots const& slots,
@@ -144,12 +134,12 @@ inline certificate sum_of_steps(std::vector<certificate> const& peaks,
 }
 
 /// Enqueues plans of every layer, one with each bonus instead of that of the options. The outputs
-/// are `[bonuses, layers, ...]`, flat, and `reports` `[bonuses, layers]`.
+/// are `[bonuses, layers, ...]`, flat, and `outcomes` `[bonuses, layers]`.
 template <class Context, class Loads>
 void enqueue_flow_placements(Context const& context, Loads const& loads,
                              flow_placement_options const& options, bonus_list const& keep_bonuses,
                              matrix_ref<std::int32_t> physical_to_logical,
-                             matrix_ref<std::int32_t> replica_count, problem_report* reports) {
+                             matrix_ref<std::int32_t> replica_count, flow_outcome* outcomes) {
   launch(context, keep_bonuses.count * loads.extent(1),
          flow_placement_body<Loads>{
              .loads = loads,
@@ -164,7 +154,7 @@ void enqueue_flow_placements(Context const& context, Loads const& loads,
              .load_exponent = options.load_exponent,
              .physical_to_logical = physical_to_logical,
              .replica_count = replica_count,
-             .reports = reports});
+             .outcomes = outcomes});
 }
 
 /// Returns the plan in use and a new one as `align` takes them. Ranks of a node stay together,
@@ -199,11 +189,14 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
   if (is_aligned) {
     plan = {made.data(), layers, slots};
   }
-  auto reports = flow_reports(
-      run_planning(name, context, layers, 1, throw_flow_fault, [&](problem_report* outcomes) {
-        enqueue_flow_placements(context, loads, options, {.bonus = {options.keep_bonus}}, plan,
-                                copies.view(), outcomes);
-      }));
+  std::vector<flow_placement_report> reports;
+  for (flow_outcome const& layer : planning_reports<flow_outcome>(
+           name, context, {}, layers, 1, throw_flow_fault, [&](flow_outcome* outcomes) {
+             enqueue_flow_placements(context, loads, options, {.bonus = {options.keep_bonus}}, plan,
+                                     copies.view(), outcomes);
+           })) {
+    reports.push_back(layer.report);
+  }
   if (is_aligned) {
     run_align(name, context, pair_in_use(options, plan, loads.extent(2)), relabeling::per_layer,
               plan);

@@ -192,16 +192,19 @@ struct host_curves {
   }
 
   void expect_speeds(std::string_view function, std::vector<std::uint8_t> const& lives) const {
-    double fastest = 0;
+    std::size_t fastest = speeds.size();  // no live rank yet
     for (std::size_t r = 0; r < speeds.size(); ++r) {
       if (!(speeds[r] >= topology::least_speed && speeds[r] <= topology::greatest_speed)) {
         fail(function, "curves.speeds", "values from 2^-64 to 2^64", text(speeds[r], ", rank ", r));
       }
-      fastest = lives[r] == 0 ? fastest : std::max(fastest, speeds[r]);
+      if (lives[r] != 0 && (fastest == speeds.size() || speeds[r] > speeds[fastest])) {
+        fastest = r;
+      }
     }
     for (std::size_t r = 0; r < speeds.size(); ++r) {
-      if (lives[r] != 0 && speeds[r] < fastest * topology::least_relative_speed) {
-        fail_relative_speed(function, "curves.speeds", speeds[r], static_cast<index_t>(r), fastest);
+      if (lives[r] != 0 && speeds[r] < speeds[fastest] * topology::least_relative_speed) {
+        fail_relative_speed(function, "curves.speeds", speeds[r], static_cast<index_t>(r),
+                            static_cast<index_t>(fastest));
       }
     }
   }
@@ -278,7 +281,7 @@ inline void throw_latency_fault(refused_value const& refused) {
                    refused.got() + refused.where("rank"));
     case fault_kind::relative_speed:
       fail_relative_speed(refused.function, "cost.speeds", refused.found().got,
-                          refused.found().where, refused.report.result.value);
+                          refused.found().where, refused.found().also);
     default:
       throw_placement_fault(refused);
       throw_map_fault(refused);

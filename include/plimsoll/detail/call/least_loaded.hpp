@@ -204,8 +204,8 @@ struct prepared_homes {
                       has_slots ? "options.residents" : "options.home_rank");
   }
   /// Waits for the context's work.
-  [[nodiscard]] problem_report last_update() const {
-    return on_host(context, vector_ref<problem_report const>(homes.update, 1)).front();
+  [[nodiscard]] fault last_update() const {
+    return on_host(context, vector_ref<problem_report const>(homes.update, 1)).front().refused;
   }
   /// Waits, and returns the ranks of every expert.
   [[nodiscard]] std::vector<std::vector<std::int32_t>> read() const {
@@ -495,8 +495,8 @@ class least_loaded_pipeline {
     throw_homes_fault({"least_loaded::update", homes_.last_update()}, "on", "homes");
     for (spill_outcome const& last :
          on_host(context_, vector_ref<spill_outcome const>(arrays_.plan.outcome, 1))) {
-      throw_least_loaded_fault({"least_loaded::plan", {certificate{}, last.report.refused}});
-      throw_least_loaded_fault({"least_loaded::exchange", {certificate{}, last.exchange.refused}});
+      throw_least_loaded_fault({"least_loaded::plan", last.report.refused});
+      throw_least_loaded_fault({"least_loaded::exchange", last.exchange.refused});
     }
   }
 

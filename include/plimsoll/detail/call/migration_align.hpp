@@ -51,15 +51,6 @@ inline relabelings relabelings_in(migration_pair const& pair, index_t groups, bo
           .scans = {node_limits + groups * nodes * nodes, groups}};
 }
 
-inline std::vector<slot_changes> changes_of(std::vector<certificate> const& counted) {
-  std::vector<slot_changes> result;
-  result.reserve(counted.size());
-  for (certificate const& report : counted) {
-    result.push_back({static_cast<index_t>(report.value), report.work});
-  }
-  return result;
-}
-
 /// The moves of a group of layers, and the fewest that the bound of its assignment leaves.
 inline certificate certify_relabeling(assignment_outcome const& found, std::int64_t unit,
                                       index_t moves) {
@@ -95,21 +86,33 @@ struct alignment {
     }
   }
 
-  /// Labels and slots of every layer. `aligned` may be the array of the new placement. The reports,
-  /// one per layer, count moves in `value` and local copies in `work`.
-  void enqueue(matrix_ref<std::int32_t> const& aligned, problem_report* reports) const {
+  /// Labels and slots of every layer, with one outcome per layer. `aligned` may be the array of the
+  /// new placement.
+  void enqueue(matrix_ref<std::int32_t> const& aligned, alignment_outcome* outcomes) const {
     if (groups > 0) {
       launch(context, groups, interchange_body{pair.where, exchange});
     }
-    launch(context, pair.layers(), overlap_body{pair, exchange, reports});
+    launch(context, pair.layers(), overlap_body{pair, exchange, outcomes});
     if (groups > 0) {
       rank_assignment_body const ranks{pair.where, exchange};
       launch(context, ranks.problems(), ranks);
       launch(context, groups, node_assignment_body{pair.where, exchange});
     }
-    launch(context, pair.layers(), slot_alignment_body{pair, exchange, aligned, reports});
+    launch(context, pair.layers(), slot_alignment_body{pair, exchange, aligned, outcomes});
   }
 };
+
+/// Returns what every layer changes; `enqueue(outcomes)` counts it. Throws the first fault.
+template <class Context, class Enqueue>
+std::vector<slot_changes> run_counting(std::string_view name, Context const& context,
+                                       index_t layers, Enqueue const& enqueue) {
+  std::vector<slot_changes> result;
+  for (alignment_outcome const& layer : planning_reports<alignment_outcome>(
+           name, context, {}, layers, 1, throw_migration_fault, enqueue)) {
+    result.push_back(layer.changes);
+  }
+  return result;
+}
 
 /// Aligns all layers, and reports.
 template <class Context>
@@ -118,9 +121,9 @@ alignment_report run_align(std::string_view name, Context const& context,
                            matrix_ref<std::int32_t> const& aligned) {
   alignment<Context> const all(context, pair, relabel);
   alignment_report result;
-  result.layers =
-      changes_of(run_planning(name, context, pair.layers(), 1, throw_migration_fault,
-                              [&](problem_report* reports) { all.enqueue(aligned, reports); }));
+  result.layers = run_counting(name, context, pair.layers(), [&](alignment_outcome* outcomes) {
+    all.enqueue(aligned, outcomes);
+  });
   if (all.groups == 0) {
     for (slot_changes const& layer : result.layers) {
       result.certificates.push_back(certify_relabeling({}, 1, layer.moves));
@@ -141,25 +144,23 @@ alignment_report run_align(std::string_view name, Context const& context,
 template <class Context>
 std::vector<slot_changes> run_count_changes(std::string_view name, Context const& context,
                                             migration_pair const& pair) {
-  return changes_of(run_planning(
-      name, context, pair.layers(), 1, throw_migration_fault, [&](problem_report* reports) {
-        launch(context, pair.layers(), overlap_body{pair, {}, reports});
-        launch(context, pair.layers(), slot_alignment_body{pair, {}, {}, reports});
-      }));
+  return run_counting(name, context, pair.layers(), [&](alignment_outcome* outcomes) {
+    launch(context, pair.layers(), overlap_body{pair, {}, outcomes});
+    launch(context, pair.layers(), slot_alignment_body{pair, {}, {}, outcomes});
+  });
 }
 
 template <class Context>
-std::vector<index_t> run_changed_layers(std::string_view name, Context const& context,
-                                        migration_pair const& pair) {
-  std::vector<certificate> const counted = run_planning(
-      name, context, pair.layers(), 1, throw_migration_fault, [&](problem_report* reports) {
-        launch(context, pair.layers(), changed_slots_body{pair.from, pair.to, reports});
-      });
+std::vector<index_t> run_changed_layers(Context const& context, migration_pair const& pair) {
+  buffer<index_t, Context> const counts(context, pair.layers());
+  launch(context, pair.layers(), changed_slots_body{pair.from, pair.to, counts.data()});
   std::vector<index_t> result;
-  for (std::size_t layer = 0; layer < counted.size(); ++layer) {
-    if (counted[layer].work > 0) {
-      result.push_back(static_cast<index_t>(layer));
+  index_t layer = 0;
+  for (index_t const changed : counts.read()) {
+    if (changed > 0) {
+      result.push_back(layer);
     }
+    ++layer;
   }
   return result;
 }

@@ -476,16 +476,16 @@ class migration_planner {
   void plan_flows(history_part const& part, candidates const& made) const {
     index_t const plans = bonuses_.count * layers();
     buffer<std::int32_t, Context> const copies(context_, plans * pair_.experts());
-    planning_reports(name_, context_, lists_, layers(), bonuses_.count, throw_flow_fault,
-                     [&](auto* reports) {
-                       enqueue_flow_placements(context_, history_.loads_in(part),
-                                               {.on = where_.on,
-                                                .rank_offsets = where_.rank_offsets,
-                                                .split = options_.split,
-                                                .in_use = rows(base_.data())},
-                                               bonuses_, made.rows(0, plans),
-                                               {copies.data(), plans, pair_.experts()}, reports);
-                     });
+    planning_reports<flow_outcome>(
+        name_, context_, lists_, layers(), bonuses_.count, throw_flow_fault, [&](auto* outcomes) {
+          enqueue_flow_placements(context_, history_.loads_in(part),
+                                  {.on = where_.on,
+                                   .rank_offsets = where_.rank_offsets,
+                                   .split = options_.split,
+                                   .in_use = rows(base_.data())},
+                                  bonuses_, made.rows(0, plans),
+                                  {copies.data(), plans, pair_.experts()}, outcomes);
+        });
   }
 
   /// Aligns the complete plans, a plan of every layer after the other, and lists them.
@@ -517,17 +517,16 @@ class migration_planner {
       alignment<Context> const all(
           context_, pair,
           where_.node_experts.data == nullptr ? relabeling::per_layer : relabeling::within_nodes);
-      auto const reports = planning_reports(
+      auto const outcomes = planning_reports<alignment_outcome>(
           name_, context_, lists_, layers(), count / layers(), throw_migration_fault,
-          [&](problem_report* outcomes) { all.enqueue(aligned, outcomes); });
+          [&](alignment_outcome* of_rows) { all.enqueue(aligned, of_rows); });
       for (index_t i = 0; i < count; ++i) {
-        certificate const& counted = reports[static_cast<std::size_t>(i)].result;
         index_t const row = first * layers() + i;
         auto const kind = static_cast<plan_kind>(row / layers());
         made.list.push_back(
             {{static_cast<std::int32_t>(row % layers()), static_cast<std::int32_t>(row), 0},
              row / layers() < bonuses_.count ? kind : no_kind,
-             {static_cast<index_t>(counted.value), counted.work}});
+             outcomes[static_cast<std::size_t>(i)].changes});
       }
     }
   }

@@ -99,7 +99,7 @@ inline void expect_all_updated(std::string_view function,
   index_t layer = 0;
   for (problem_report const& report : reports) {
     if (report.refused) {
-      refused_value const value{function, report, layer};
+      refused_value const value{function, report.refused, layer};
       throw_split_graph_fault(value, "on", value.in_layer());
     }
     ++layer;
@@ -110,7 +110,7 @@ inline void expect_all_updated(std::string_view function,
 inline void expect_solved(std::string_view function, std::string_view loads, fault const& found,
                           index_t layer) {
   constexpr char const* range = "values from 0 to below 2^47, in total below 2^47 per layer";
-  refused_value const refused{function, {certificate{}, found}, layer};
+  refused_value const refused{function, found, layer};
   auto const got = [&refused](auto const&... whose) {
     return text(refused.found().got, whose..., refused.in_layer());
   };
@@ -180,7 +180,7 @@ struct minmax_lp_pipeline {
     index_t layer = 0;
     for (problem_report const& report : updates.read(on_host)) {
       if (report.refused) {
-        throw_split_graph_fault({name, report, layer}, "options.on", "");
+        throw_split_graph_fault({name, report.refused, layer}, "options.on", "");
       }
       ++layer;
     }

@@ -28,13 +28,13 @@ std::vector<certificate> run_planning(std::string_view function, Context const& 
 }
 
 /// Runs a planning call and returns its reports, in memory of `lists`; throws as `run_planning`.
-template <class Context, class Throw, class Enqueue>
-host_list<problem_report> planning_reports(std::string_view function, Context const& context,
-                                           resource_ref lists, index_t layers, index_t steps,
-                                           Throw const& throw_fault, Enqueue const& enqueue) {
-  buffer<problem_report, Context> const reports(context, steps * layers);
+template <class Report = problem_report, class Context, class Throw, class Enqueue>
+host_list<Report> planning_reports(std::string_view function, Context const& context,
+                                   resource_ref lists, index_t layers, index_t steps,
+                                   Throw const& throw_fault, Enqueue const& enqueue) {
+  buffer<Report, Context> const reports(context, steps * layers);
   enqueue(reports.data());
-  host_list<problem_report> result = reports.read(lists);
+  host_list<Report> result = reports.read(lists);
   expect_sound(function, result, layers, throw_fault);
   return result;
 }

@@ -62,7 +62,7 @@ inline void throw_quota_fault(refused_value const& refused, std::string_view loa
 inline void expect_rounded(std::string_view function, std::string_view argument,
                            quota_report const& report, index_t layer) {
   if (report.refused) {
-    throw_quota_fault({function, {certificate{}, report.refused}, layer}, argument);
+    throw_quota_fault({function, report.refused, layer}, argument);
   }
 }
 

@@ -75,9 +75,8 @@ rank_speeds read_speeds(std::string_view function, Context const& context, rank_
   }
   for (std::size_t r = 0; r < n; ++r) {
     if (speed[r] > 0 && speed[r] < fastest * topology::least_relative_speed) {
-      fail(function, "options.on.speeds",
-           "speeds of live ranks from 2^-16 of the fastest to the fastest",
-           text(speed[r], " for rank ", r, ", where the fastest has ", fastest));
+      fail_relative_speed(function, "options.on.speeds", speed[r], static_cast<index_t>(r),
+                          std::find(speed.begin(), speed.end(), fastest) - speed.begin());
     }
     result.equal_speeds = result.equal_speeds && (speed[r] == 0 || speed[r] == fastest);
   }

@@ -13,12 +13,13 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Throws for a live rank that is far slower than the fastest rank.
+/// Throws for a live rank that is far slower than rank `fastest`. `where` has the words that follow
+/// the number of a rank.
 [[noreturn]] inline void fail_relative_speed(std::string_view function, std::string_view argument,
-                                             double speed, index_t rank, double fastest,
+                                             double speed, index_t rank, index_t fastest,
                                              std::string_view where = {}) {
   fail(function, argument, "speeds of live ranks from 2^-16 of the fastest to the fastest",
-       text(speed, " for rank ", rank, ", where the fastest has ", fastest, where));
+       text(speed, " for rank ", rank, where, ", where rank ", fastest, " is the fastest"));
 }
 
 /// Throws what `rank_input` refused. `ranks` is the name of the rank set, and `where` the words
@@ -33,8 +34,8 @@ inline void throw_rank_fault(refused_value const& refused, std::string const& ra
       refused.fail(ranks + ".speeds", "values from 2^-64 to 2^64",
                    text(found.got, " for rank ", found.where, where));
     case fault_kind::relative_speed:
-      fail_relative_speed(refused.function, ranks + ".speeds", found.got, found.where,
-                          refused.report.result.value, where);
+      fail_relative_speed(refused.function, ranks + ".speeds", found.got, found.where, found.also,
+                          where);
     default:
       break;
   }
@@ -57,7 +58,7 @@ inline void throw_topology_fault(refused_value const& refused) {
                    text("another list", refused.in_layer(), refused.where("expert")));
     case fault_kind::relative_speed:
       fail_relative_speed(refused.function, "on.speeds", refused.found().got, refused.found().where,
-                          refused.report.result.value);
+                          refused.found().also);
     default:
       break;
   }

@@ -117,7 +117,8 @@ class transfer_check {
   void read_layer() {
     serial_team team;
     refused_value const refused{
-        function_, pair_.refuse(team, layer_, rank_of_.data(), copies_.data(), new_copies_.data()),
+        function_,
+        pair_.refuse(team, layer_, rank_of_.data(), copies_.data(), new_copies_.data()).refused,
         layer_};
     if (refused.found()) {
       throw_migration_fault(refused);

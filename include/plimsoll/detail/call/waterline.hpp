@@ -359,8 +359,8 @@ class waterline_pipeline {
            scratch_.data());
   }
   /// Waits for the context's work.
-  [[nodiscard]] problem_report last_update() const {
-    return on_host(context_, vector_ref<problem_report const>(tables_.update, 1)).front();
+  [[nodiscard]] fault last_update() const {
+    return on_host(context_, vector_ref<problem_report const>(tables_.update, 1)).front().refused;
   }
 
   template <class Body>

@@ -201,7 +201,11 @@ struct topology {
     index_t const slow =
         team.min(ranks, [=](index_t r) { return !lives(r) || speed[r] >= least ? ranks : r; });
     if (slow < ranks) {
-      return {certificate{fastest}, fault_of(fault_kind::relative_speed, slow, speed[slow])};
+      index_t first = 0;  // of the fastest
+      while (!lives(first) || speed[first] < fastest) {
+        ++first;
+      }
+      return refusal(fault_kind::relative_speed, slow, speed[slow], first);
     }
     return problem_report{};
   }
