@@ -5,7 +5,7 @@
 # C++17. Compares what the program prints with EXPECTED.
 set -euo pipefail
 copy=$1 include=$2 expected=$3
-compile=("${@:4}" -O3 -pthread)
+compile=("${@:4}" -pthread)
 cd "$copy"
 "${compile[@]}" -std=c++20 "-I$include" -c planner.cpp -o ../planner.o
 "${compile[@]}" -std=c++17 main.cpp {tensorrt_llm,xllm,rtp_llm}/*.cpp ../planner.o -o ../cpp_engines
