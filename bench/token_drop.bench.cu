@@ -33,13 +33,14 @@ struct masked_batch {
        .route = {.k = k},
        .limit = {.experts = experts, .max_tokens = tokens}}};
   replayed step{work.get(), [this] {
-                  drop.apply(plimsoll::matrix_ref<float const>(scores().data(), tokens, experts),
-                             {.ids = {ids.data(), tokens, k},
-                              .weights = {weights.data(), tokens, k},
-                              .positions = {positions.data(), tokens, k},
-                              .counts = {counts.data(), experts},
-                              .offsets = {offsets.data(), experts + 1},
-                              .report = {report.data(), 1}});
+                  drop.apply(
+                      plimsoll::matrix_ref<float const>(scores().data(), tokens, experts),
+                      {.ids = {ids.data(), tokens, k},
+                       .weights = {weights.data(), tokens, k},
+                       .positions = {positions.data(), tokens, k},
+                       .counts = {counts.data(), experts},
+                       .offsets = {offsets.data(), experts + 1},
+                       .report = plimsoll::scalar_ref<plimsoll::capacity_report>(report.data())});
                 }};
 };
 void token_drop(benchmark::State& state) {

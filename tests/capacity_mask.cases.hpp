@@ -416,8 +416,8 @@ inline std::vector<refused_shapes> wrong_shapes() {
   with("kept.positions: expected 3 candidates, got 1").positions[1] = 1;
   with("kept.counts: expected 4 experts, got 3").counts = 3;
   with("kept.offsets: expected 5 offsets, got 4").offsets = 4;
-  with("kept.report: expected 1 reports, got 2").report = 2;
-  with("kept.report: expected 1 reports, got 0").report = 0;
+  with("kept.report: expected 1 element, got 2").report = 2;
+  with("kept.report: expected 1 element, got 0").report = 0;
   return all;
 }
 
@@ -443,7 +443,7 @@ PLIMSOLL_TEST_CASE("capacity_mask: refuses invalid input", P, PLIMSOLL_PREPARED_
                   numbers.view2(x.positions[0], x.positions[1]),
                   {numbers.data(), x.counts},
                   {numbers.data(), x.offsets},
-                  {reports.data(), x.report}});
+                  plimsoll::vector_ref<capacity_report>(reports.data(), x.report)});
     });
   };
   for (refused_shapes const& bad : wrong_shapes()) {
@@ -452,11 +452,13 @@ PLIMSOLL_TEST_CASE("capacity_mask: refuses invalid input", P, PLIMSOLL_PREPARED_
   CHECK(numbers.values() == ints(100, 1));
   // Optional outputs may be null; counts and report may not.
   CHECK(refusal_of([&] {
-          mask.apply(numbers.view2(6, 3), values.view2(6, 3), {.report = {reports.data(), 1}});
+          mask.apply(numbers.view2(6, 3), values.view2(6, 3),
+                     {.report = plimsoll::scalar_ref<capacity_report>(reports.data())});
         }) == "capacity_mask::apply: kept.counts: expected 4 experts, got 0");
   CHECK(refusal_of([&] {
           mask.apply(numbers.view2(6, 3), values.view2(6, 3),
-                     {.counts = {numbers.data() + 50, 4}, .report = {reports.data(), 1}});
+                     {.counts = {numbers.data() + 50, 4},
+                      .report = plimsoll::scalar_ref<capacity_report>(reports.data())});
         }) == "no error");
 }
 

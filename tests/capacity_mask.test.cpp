@@ -757,7 +757,7 @@ TEST_CASE("capacity_mask: rows of a buffer are counted in 32 bits") {
                  plimsoll::matrix_ref<float const>(scores.data(), tokens, 1),
                  {.counts = {counts.data(), o.experts},
                   .offsets = {offsets.data(), o.experts + 1},
-                  .report = {report.data(), 1}});
+                  .report = report});
     });
   };
   capacity_options o{.experts = 3, .top_k = 1, .max_tokens = 4};
@@ -788,9 +788,7 @@ TEST_CASE("capacity_mask: rows of a buffer, whatever the batch") {
     std::vector<plimsoll::capacity_report> report(1);
     mask.apply(plimsoll::matrix_ref<std::int32_t const>(ids.data(), tokens, 1),
                plimsoll::matrix_ref<float const>(scores.data(), tokens, 1),
-               {.counts = {counts.data(), 4},
-                .offsets = {offsets.data(), 5},
-                .report = {report.data(), 1}});
+               {.counts = {counts.data(), 4}, .offsets = {offsets.data(), 5}, .report = report});
     CHECK(report[0].rows == offsets[4]);
     CHECK(offsets[4] <= mask.max_rows(tokens));
     for (std::size_t e = 0; e < 4; ++e) {

@@ -285,7 +285,7 @@ PLIMSOLL_TEST_CASE("token_drop: refuses invalid input", P, PLIMSOLL_PREPARED_POL
   CHECK(message(6, 8, {}, narrow) == "token_drop::apply: kept.ids: expected 6 candidates, got 2");
   kept_pairs none = good;
   none.report = {};
-  CHECK(message(6, 8, {}, none) == "token_drop::apply: kept.report: expected 1 reports, got 0");
+  CHECK(message(6, 8, {}, none) == "token_drop::apply: kept.report: expected 1 element, got 0");
   // A refused call keeps the routed ids of the last batch.
   auto const routed = [&] { return plimsoll::read(policy, elements_of(drop.routed_ids(6))); };
   array_in<float, P> const risen(floats{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7,

@@ -433,13 +433,15 @@ TEST_CASE("views: a reference to one element") {
   using plimsoll::detail::one_element;
   CHECK(one_element("f", "counters", of_object).data == &one);
   CHECK_THROWS_WITH(one_element("f", "counters", scalar_ref<int>{}),
+                    "f: counters: expected 1 element, got 0");
+  CHECK_THROWS_WITH(one_element("f", "counters", scalar_ref<int>(static_cast<int*>(nullptr))),
                     "f: counters: expected a pointer to its elements, got a null pointer");
   std::vector<int> pair{1, 2};
   CHECK_THROWS_WITH(one_element("f", "counters", scalar_ref<int>(pair)),
                     "f: counters: expected 1 element, got 2");
   std::vector<int> none;
   CHECK_THROWS_WITH(one_element("f", "counters", scalar_ref<int>(none)),
-                    "f: counters: expected a pointer to its elements, got a null pointer");
+                    "f: counters: expected 1 element, got 0");
 }
 
 TEST_CASE("views: generated elements") {

@@ -411,24 +411,16 @@ class scalar_ref {
 
 namespace detail {
 
-/// Returns whether an optional element is given; throws for a view of none or of several elements.
-template <class T>
-constexpr bool is_given(std::string_view function, argument_name const& argument,
-                        scalar_ref<T> const& element) {
-  if (element.data_handle() != nullptr && element.extent() != 1) {
-    fail(function, argument, "1 element", text(element.extent()));
-  }
-  return element.data_handle() != nullptr;
-}
-
-/// Returns the required element as a view; throws unless it is given.
+/// Returns the element as a view; throws for a view of none or several elements, or a null pointer.
 template <class T>
 constexpr vector_ref<T> one_element(std::string_view function, argument_name const& argument,
                                     scalar_ref<T> const& element) {
-  if (!is_given(function, argument, element)) {
-    fail(function, argument, "a pointer to its elements", "a null pointer");
+  vector_ref<T> const view(element.data_handle(), element.extent());
+  if (view.extent(0) != 1) {
+    fail(function, argument, "1 element", text(view.extent(0)));
   }
-  return {element.data_handle(), 1};
+  expect_elements(function, argument, view);
+  return view;
 }
 
 }  // namespace detail
