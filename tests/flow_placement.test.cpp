@@ -121,7 +121,8 @@ TEST_CASE("flow_placement: shapes are checked") {
   ints const ends{0, 2, 3, 0, 2, 3};
   CHECK_THROWS_WITH_AS(
       from({.rank_offsets = {ends.data(), 2, 3}, .in_use = {used.data() + 1, 2, 4}}),
-      "flow_placement: options.in_use: expected -1 in slots of no rank, got 0 in layer 0, slot 3",
+      "flow_placement: options.in_use: expected -1 in slots that belong to no rank, got 0 in layer "
+      "0, slot 3",
       plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
       static_cast<void>(plimsoll::flow_placement(

@@ -54,20 +54,8 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
   expect_load_exponent(name, "options", options.load_exponent);
 }
 
-/// Throws what `flow_placement` refuses.
-inline void throw_flow_fault(refused_value const& refused) {
-  switch (refused.found().kind) {
-    case fault_kind::expert_id:
-      refused.fail("options.in_use", "-1 or an expert of the layer",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::stray_slot:
-      refused.fail("options.in_use", "-1 in slots of no rank",
-                   refused.got() + refused.where("slot"));
-    default:
-      break;
-  }
-  throw_replication_fault(refused);
-}
+/// Names of arguments in messages of `flow_placement`: the map that it reads is the one in use.
+inline constexpr fault_names flow_names{{{"physical_to_logical", "options.in_use"}}};
 
 /// Returns the reports, which the body writes as certificates.
 inline std::vector<flow_placement_report> flow_reports(std::vector<certificate> const& written) {
@@ -96,8 +84,8 @@ inline void expect_every_expert(std::string_view name, host_slots const& slots,
     }
     auto const missing = std::find(held.begin(), held.end(), false);
     if (missing != held.end()) {
-      fail(name, "placement.physical_to_logical", "every expert in a slot of a live rank",
-           text("none for expert ", missing - held.begin(), " in layer ", layer));
+      expect_no_fault(name, fault_of(fault_kind::missing_expert, missing - held.begin()), layer,
+                      {{{"physical_to_logical", "placement.physical_to_logical"}}});
     }
   }
 }
@@ -200,7 +188,7 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
     plan = {made.data(), layers, slots};
   }
   auto reports = flow_reports(
-      run_planning(name, context, layers, 1, throw_flow_fault, [&](problem_report* outcomes) {
+      run_planning(name, context, layers, 1, flow_names, [&](problem_report* outcomes) {
         enqueue_flow_placements(context, loads, options, {.bonus = {options.keep_bonus}}, plan,
                                 copies.view(), outcomes);
       }));
@@ -237,7 +225,7 @@ std::vector<certificate> run_certify(std::string_view name, Context const& conte
                                 .where = {{plan.rank_offsets, slots, ranks.ranks}, 1, ranks.active},
                                 .reach = reach.data(),
                                 .bounds = bounds.data()});
-  expect_all_solved(name, "loads", faults.read(), layers);
+  expect_sound(name, faults.read(), layers);
   std::vector<certificate> const found = peaks.read();
   std::vector<double> const least = bounds.read();
   std::vector<certificate> result;

@@ -119,7 +119,7 @@ alignment_report run_align(std::string_view name, Context const& context,
   alignment<Context> const all(context, pair, relabel);
   alignment_report result;
   result.layers =
-      changes_of(run_planning(name, context, pair.layers(), 1, throw_migration_fault,
+      changes_of(run_planning(name, context, pair.layers(), 1, migration_names,
                               [&](problem_report* reports) { all.enqueue(aligned, reports); }));
   if (all.groups == 0) {
     for (slot_changes const& layer : result.layers) {
@@ -141,8 +141,8 @@ alignment_report run_align(std::string_view name, Context const& context,
 template <class Context>
 std::vector<slot_changes> run_count_changes(std::string_view name, Context const& context,
                                             migration_pair const& pair) {
-  return changes_of(run_planning(
-      name, context, pair.layers(), 1, throw_migration_fault, [&](problem_report* reports) {
+  return changes_of(
+      run_planning(name, context, pair.layers(), 1, migration_names, [&](problem_report* reports) {
         launch(context, pair.layers(), overlap_body{pair, {}, reports});
         launch(context, pair.layers(), slot_alignment_body{pair, {}, {}, reports});
       }));
@@ -151,8 +151,8 @@ std::vector<slot_changes> run_count_changes(std::string_view name, Context const
 template <class Context>
 std::vector<index_t> run_changed_layers(std::string_view name, Context const& context,
                                         migration_pair const& pair) {
-  std::vector<certificate> const counted = run_planning(
-      name, context, pair.layers(), 1, throw_migration_fault, [&](problem_report* reports) {
+  std::vector<certificate> const counted =
+      run_planning(name, context, pair.layers(), 1, migration_names, [&](problem_report* reports) {
         launch(context, pair.layers(), changed_slots_body{pair.from, pair.to, reports});
       });
   std::vector<index_t> result;
