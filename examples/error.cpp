@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints the messages of calls with a wrong option, a wrong value and a wrong shape, and of a
-// prepared object that cannot throw while it works.
+// prepared object that cannot throw while it works; its faults are described without an exception.
 #include <cstdint>
 #include <cstdio>
 #include <plimsoll/array.hpp>
@@ -44,6 +44,13 @@ int main() {
     split.check();
   } catch (plimsoll::invalid_input const& error) {
     std::puts(error.what());
+  }
+  // [end]
+
+  // [describe]
+  int layer = 0;
+  for (plimsoll::fault const& refused : plimsoll::read(plimsoll::seq, split.faults())) {
+    std::printf("layer %d: %s\n", layer++, plimsoll::describe(refused).c_str());
   }
   // [end]
 }

@@ -429,16 +429,14 @@ PLIMSOLL_TEST_CASE("flow_placement: certificates of every type of loads, and bad
     check_message(refusal_of([&] { certified<P>(c, plan); }), "certify: " + message);
   };
   c.loads[130] = -5;
-  refused(map,
-          "loads: expected values from 0 to below 2^47, in total below 2^47 per layer, got -5 for "
-          "expert 2 in layer 1");
+  refused(map, "loads: expected values from 0 to below 2^47, got -5 in layer 1, expert 2");
   c.loads[130] = 5;
   ints missing = map;
   std::replace(missing.begin(), missing.end(), 2, -1);
   refused(
       missing,
-      "placement.physical_to_logical: expected every expert in a slot of a live rank, got none for "
-      "expert 2 in layer 0");
+      "placement.physical_to_logical: expected every expert on a live rank, got none in layer 0, "
+      "expert 2");
   // Also without load: the bound is one for plans that leave no expert out.
   flow_case idle{.experts = 2, .slots = 2, .loads = {10, 0}, .where = {.ranks = 2}};
   CHECK(certified<P>(idle, {0, 1})[0].lower_bound == 10);
@@ -446,15 +444,15 @@ PLIMSOLL_TEST_CASE("flow_placement: certificates of every type of loads, and bad
       refusal_of([&] {
         certified<P>(idle, {0, 0});
       }),
-      "certify: placement.physical_to_logical: expected every expert in a slot of a live rank, "
-      "got none for expert 1 in layer 0");
+      "certify: placement.physical_to_logical: expected every expert on a live rank, got none in "
+      "layer 0, expert 1");
   idle.where.active = {1, 0};
   check_message(
       refusal_of([&] {
         certified<P>(idle, {0, 1});
       }),
-      "certify: placement.physical_to_logical: expected every expert in a slot of a live rank, "
-      "got none for expert 1 in layer 0");
+      "certify: placement.physical_to_logical: expected every expert on a live rank, got none in "
+      "layer 0, expert 1");
   c.where.ranks = 0;
   refused(map, "placement.ranks: expected 1 to 32767 ranks, got 0");
 }

@@ -129,7 +129,8 @@ TEST_CASE("flow_placement: shapes are checked") {
   ints const ends{0, 2, 3, 0, 2, 3};
   CHECK_THROWS_WITH_AS(
       from({.rank_offsets = {ends.data(), 2, 3}, .in_use = {used.data() + 1, 2, 4}}),
-      "place_by_flow: options.in_use: expected -1 in slots of no rank, got 0 in layer 0, slot 3",
+      "place_by_flow: options.in_use: expected -1 in slots that belong to no rank, got 0 in layer "
+      "0, slot 3",
       plimsoll::invalid_input);
   CHECK_THROWS_WITH_AS(
       static_cast<void>(plimsoll::place_by_flow(

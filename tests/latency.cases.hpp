@@ -357,8 +357,8 @@ PLIMSOLL_TEST_CASE("latency: a bad value is named", P, PLIMSOLL_POLICIES) {
       return refuse(changed, loads, fine);
     };
     check_message(broken([](replay_case& b) { b.map[2] = -1; }),
-                  "rank_latencies: physical_to_logical: expected at least 1 slot of every expert, "
-                  "got 0 in layer 0, expert 2");
+                  "rank_latencies: physical_to_logical: expected every expert on a live rank, got "
+                  "none in layer 0, expert 2");
     check_message(broken([](replay_case& b) { b.map[7] = 3; }),
                   "rank_latencies: physical_to_logical: expected -1 or an expert of the layer, got "
                   "3 in layer 1, rank 1, slot 3");

@@ -207,13 +207,13 @@ struct refused_loads {
 inline std::vector<refused_loads> refusals_of_loads() {
   constexpr std::int64_t most = 0x7fffffff;
   std::string const loads = "least_loaded::plan: loads: expected ";
-  return {{{8, -1, -5}, loads + "values from 0 to below 2^47, got -1 in layer 0, expert 1"},
+  return {{{8, -1, -5}, loads + "values from 0 to below 2^47, got -1, expert 1"},
           {{8, 0, std::int64_t{1} << 47},
-           loads + "values from 0 to below 2^47, got 140737488355328 in layer 0, expert 2"},
+           loads + "values from 0 to below 2^47, got 140737488355328, expert 2"},
           {{most, 1, 0}, loads + "at most 2^31 - 1 tokens, got 2147483648"},
           {{most, most, most}, loads + "at most 2^31 - 1 tokens, got 6442450941"},
           {{std::int64_t{1} << 46, std::int64_t{1} << 46, 0},
-           loads + "a total below 2^47 per layer, got 140737488355328 in layer 0"},
+           loads + "a total below 2^47 per layer, got 140737488355328"},
           {{most - 1, 0, 1}, "no error"},
           {{0, 0, 0}, "no error"}};
 }

@@ -600,11 +600,11 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
   CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3, 3}) == "no error");
   CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3}) == "options.home_rank: expected 8 experts, got 7");
   CHECK(with_home_rank({0, 0, 1, 4, 2, 2, 3, 3}) ==
-        "options.home_rank: expected ranks from 0 to 3, got 4 for expert 3");
+        "options.home_rank: expected ranks from 0 to 3, got 4, expert 3");
   CHECK(with_home_rank({0, -1, 1, 4, 2, 2, 3, 3}) ==
-        "options.home_rank: expected ranks from 0 to 3, got -1 for expert 1");
+        "options.home_rank: expected ranks from 0 to 3, got -1, expert 1");
   CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 0, 1}) ==
-        "options.home_rank: expected a live rank for every expert, got none for expert 4");
+        "options.home_rank: expected every expert on a live rank, got none, expert 4");
   CHECK(with_home_rank({0, 0, 1, 1, 3, 1, 3, 3}, {1, 1, 0, 1}) == "no error");
   CHECK(with_home_rank({0, 0, 1, 1, 2, 2, 3, 3}, {1, 1, 1}) ==
         "options.on.active: expected 4 ranks, got 3");
@@ -615,7 +615,7 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
         }) == "options.on.active: expected 4 ranks, got 3");
   reals speeds{1, 1, 0, 1};
   CHECK(refused([&](options& o) { o.on.speeds = speeds; }) ==
-        "options.on.speeds: expected values from 2^-64 to 2^64, got 0 for rank 2");
+        "options.on.speeds: expected values from 2^-64 to 2^64, got 0, rank 2");
   speeds[2] = 8;
   speeds[3] = 1 << 20;
   speeds[0] = speeds[1] = 1 << 10;
@@ -642,24 +642,21 @@ TEST_CASE("least_loaded: invalid homes and ranks") {
       o.on.active = {active.empty() ? nullptr : active.data(), std::ssize(active)};
     });
   };
-  std::string const map = "physical_to_logical: expected ";
+  std::string const map = "options.residents.physical_to_logical: expected ";
   CHECK(with_slots({0, 1, 2, -1}) == "no error");
-  CHECK(with_slots({0, 1, 2, -1}, 2) == "options.residents." + map + "1 layers, got 2");
+  CHECK(with_slots({0, 1, 2, -1}, 2) == map + "1 layers, got 2");
   CHECK(with_slots({0, 1, 2, -1}, 1, 3) ==
         "options.residents.ranks: expected 4 ranks (options.on.ranks), got 3");
-  CHECK(with_slots({0, 1, 3, -1}) ==
-        map + "-1 or an expert of the layer, got 3 in layer 0, rank 2, slot 2");
-  CHECK(with_slots({0, 1, 2, -2}) ==
-        map + "-1 or an expert of the layer, got -2 in layer 0, rank 3, slot 3");
-  std::string const live =
-      "options.residents: expected a live rank for every expert, got none for expert ";
+  CHECK(with_slots({0, 1, 3, -1}) == map + "-1 or an expert of the layer, got 3, rank 2, slot 2");
+  CHECK(with_slots({0, 1, 2, -2}) == map + "-1 or an expert of the layer, got -2, rank 3, slot 3");
+  std::string const live = map + "every expert on a live rank, got none, expert ";
   CHECK(with_slots({0, 1, 1, -1}) == live + "2");
   CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 1}) == "no error");
   CHECK(with_slots({0, 1, 2, 0}, 1, 4, {}, {}, {0, 1, 1, 0}) == live + "0");
   CHECK(with_slots({0, 1, 2}, 1, 4, {0, 3, 3, 3, 3}) == "no error");
   CHECK(with_slots({0, 1, 2}, 1, 4, {0, 3, 3, 2, 3}) ==
-        "rank_offsets: expected offsets that rise from 0 to at most the number of slots, got 2 in "
-        "layer 0, rank 2");
+        "options.residents.rank_offsets: expected offsets that rise from 0 to at most the number "
+        "of slots, got 2, rank 2");
   CHECK(with_slots({0, 1, 2}, 1, 4, {0, 1, 2, 3}) ==
         "options.residents.rank_offsets: expected 5 offsets (ranks + 1), got 4");
   CHECK(with_slots({0, 1, 2, -1}, 1, 4, {}, {0, 1, 2}) ==
@@ -699,7 +696,7 @@ TEST_CASE("least_loaded: invalid prices") {
     reals const some{1, 1, wrong, 1};
     CHECK(refused_price(spill_price{plimsoll::token_cost{some}, 1, 1}) ==
           "least_loaded: price.cost.speeds: expected values from 2^-64 to 2^64, got " +
-              plimsoll::detail::text(wrong) + " for rank 2");
+              plimsoll::detail::text(wrong) + ", rank 2");
   }
 }
 
@@ -724,10 +721,11 @@ TEST_CASE("least_loaded: an invalid cost leaves all tokens at home") {
     return refusal_of([&] { planner.check(); });
   };
   std::string const expected =
-      "least_loaded::plan: price.cost: expected numbers from 0 to below 2^960, got ";
+      "least_loaded::plan: price.cost: expected numbers from 0 to below 2^960 that do not fall as "
+      "tokens rise, got ";
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (double const wrong : {-1.0, inf, -inf, std::nan("")}) {
-    std::string const got = expected + plimsoll::detail::text(wrong) + " for rank ";
+    std::string const got = expected + plimsoll::detail::text(wrong) + ", rank ";
     CHECK(outcome(wrong, 0, 0, 3) == got + "0");
     CHECK(outcome(wrong, 0, 2, 3) == got + "2");
     // Only rank 2 as a candidate shows the fault: at home it has 10 tokens.
@@ -735,7 +733,7 @@ TEST_CASE("least_loaded: an invalid cost leaves all tokens at home") {
     // The tokens that stay with the sender in the middle of a plan show the fault.
     CHECK(outcome(wrong, 500, 0, 0) == got + "0");
   }
-  CHECK(outcome(0x1p960, 0, 1, 1) == expected + plimsoll::detail::text(0x1p960) + " for rank 1");
+  CHECK(outcome(0x1p960, 0, 1, 1) == expected + plimsoll::detail::text(0x1p960) + ", rank 1");
 }
 
 TEST_CASE("least_loaded: limits raise the capacity with a price, too") {
@@ -894,7 +892,7 @@ TEST_CASE("least_loaded: validate refuses every kind of broken plan") {
         "options.on.ranks: expected 1 to 32767 ranks, got 32768");
   ints const home_rank{0, 0, 1, 1, 2, 2, 3, 4};
   CHECK(of_options([&](options& o) { o.home_rank = home_rank; }) ==
-        "options.home_rank: expected ranks from 0 to 3, got 4 for expert 7");
+        "options.home_rank: expected ranks from 0 to 3, got 4, expert 7");
   CHECK(of_options([&](options& o) {
           o.on.active = {active.data(), 3};
         }) == "options.on.active: expected 4 ranks, got 3");

@@ -192,8 +192,7 @@ struct refused_counts {
 
 inline std::vector<refused_counts> count_refusals() {
   return {{{0, 0, 0, 0, 0, -3, 0, 0},
-           "llep::plan: loads: expected values from 0 to below 2^47, got -3 in layer 0, "
-           "expert 5"},
+           "llep::plan: loads: expected values from 0 to below 2^47, got -3, expert 5"},
           {{0, 0, 0, 0x7fffffff, 0, 0, 0, 0},
            "llep::plan: loads: expected at most 2^31 - 1 tokens, got 2147483707"},
           {{0, 0, 0, 0x7fffffff - 60, 0, 0, 0, 0}, "no error"},
@@ -379,16 +378,16 @@ PLIMSOLL_TEST_CASE("llep: refused updates", P, PLIMSOLL_PREPARED_POLICIES) {
   check_message(refusal(eight, {.ranks = 3}),
                 "llep::update: on.ranks: expected 4 ranks, as in the placement, got 3");
   check_message(refusal(eight, {.active = active.view1()}),
-                "llep::update: homes: expected a live rank for every expert, got "
-                "none for expert 3");
+                "llep::update: homes: expected every expert on a live rank, got "
+                "none, expert 3");
   check_message(refusal(eight, {.speeds = speeds.view1()}),
-                "llep::update: on.speeds: expected values from 2^-64 to 2^64, got -1 for rank 2");
+                "llep::update: on.speeds: expected values from 2^-64 to 2^64, got -1, rank 2");
   plimsoll::placement_ref const residents{.physical_to_logical = homes.view2(1, 9), .ranks = 4};
   check_message(refusal({.residents = residents}),
                 "llep::update: homes.residents.physical_to_logical: expected 1 to 8 slots, got 9");
   homes.assign(ints{0, 1, 2, 3, 0, 1, 2, 4, 0});
   check_message(refusal(eight),
-                "llep::update: homes: expected ranks from 0 to 3, got 4 for expert 7");
+                "llep::update: homes.home_rank: expected ranks from 0 to 3, got 4, expert 7");
 }
 
 }  // namespace plimsoll_test

@@ -217,16 +217,14 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   CHECK(quotas()[1] == 2);
   CHECK(quotas()[0] + quotas()[2] == 5);
   CHECK(planned({5, 2, 1}) ==
-        "lplb::plan: counts: expected load only on experts with a slot on a live rank, got 1 for "
-        "expert 2 in layer 0");
+        "lplb::plan: counts: expected load only on experts with a slot of a live rank, got 1 in "
+        "layer 0, expert 2");
   CHECK(quotas() == ints{0, 0, 0, 0});
   CHECK(planned({5, -2, 0}) ==
-        "lplb::plan: counts: expected values from 0 to below 2^47, in total below 2^47 per "
-        "layer, got -2 for expert 1 in layer 0");
+        "lplb::plan: counts: expected values from 0 to below 2^47, got -2 in layer 0, expert 1");
   CHECK(plimsoll::read(policy, planner.faults())[0].where == 1);
   CHECK(planned({0x7fffffff, 1, 0}) ==
-        "lplb::plan: counts: expected at most 2^31 - 1 tokens per layer, got 2147483648 in "
-        "layer 0");
+        "lplb::plan: counts: expected at most 2^31 - 1 tokens, got 2147483648 in layer 0");
   CHECK(planned({0x7ffffffe, 1, 0}) == "no error");
   CHECK(!plimsoll::read(policy, planner.faults())[0]);
   CHECK(plimsoll::read(policy, planner.reports())[0].peak == 0x40000000);

@@ -437,7 +437,7 @@ inline void check_refusals(align_fn align, longs (*count)(migration_case const&)
           "layer 0, slot 0");
   c.to = {-1, -1, 0, 1, -1, -1, -1, 0, 1, -1};
   refused(c,
-          "to.physical_to_logical: expected every expert in at least 1 slot of a live rank, got "
+          "to.physical_to_logical: expected every expert on a live rank, got "
           "none in layer 0, expert 2");
   c = good;
   c.where.active = {0, 0};

@@ -330,13 +330,13 @@ inline void check_plan_refusals(plan_fn plan) {
     c = start;
     c.map[10] = c.map[14] = -1;
     refused(c,
-            "from.physical_to_logical: expected every expert in 1 to 32767 slots of live ranks, "
+            "from.physical_to_logical: expected 1 to 32767 copies of every expert on live ranks, "
             "got 0 in layer 1, expert 2");
     c = start;
     c.to[2] = c.to[6] = -1;
     refused(c,
-            "to.physical_to_logical: expected every expert in at least 1 slot of a live rank, got "
-            "none in layer 0, expert 0");
+            "to.physical_to_logical: expected every expert on a live rank, got none in layer 0, "
+            "expert 0");
     c = start;
     c.where.active = {1, 1, 1, 0};
     c.to[7] = c.to[15] = -1;
@@ -347,7 +347,7 @@ inline void check_plan_refusals(plan_fn plan) {
     c.to[6] = c.to[14] = -1;
     c.map[2] = -1;
     refused(c,
-            "from.physical_to_logical: expected every expert in 1 to 32767 slots of live ranks, "
+            "from.physical_to_logical: expected 1 to 32767 copies of every expert on live ranks, "
             "got 0 in layer 0, expert 2");
     c = start;
     c.where.rank_offsets = {0, 2, 4, 6, 8, 0, 2, 4, 6, 7};

@@ -814,7 +814,7 @@ TEST_CASE("layer_planner: shapes are checked") {
   other = in.from();
   other.physical_to_logical = {lacking.data(), 1, c.slots};
   std::string const lacks =
-      "physical_to_logical: expected every expert in at least 1 slot of a live rank, got none in "
+      "physical_to_logical: expected every expert on a live rank, got none in "
       "layer 0, expert 0";
   CHECK(refused(1, c.experts, c.slots, other) == name + "from." + lacks);
   CHECK(refusal_of([&] { plimsoll::layer_planner(plimsoll::seq, other, 2); }) ==

@@ -274,29 +274,29 @@ PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limi
   };
   // Load on an expert without a slot, or only on a dead rank; a base load there; invalid loads.
   auto const lacking = split_in<P>(one_layer({{0}, {0}}, {4, 1})).solve();
-  check_refused(lacking, fault_kind::missing_expert, 1, 1);
+  check_refused(lacking, fault_kind::unplaced_load, 1, 1);
   CHECK(lacking.split == reals{0, 0});
   CHECK(lacking.bottleneck == flags{0, 0});
   CHECK(lacking.error ==
-        "minmax_lp::solve: loads: expected load only on experts with a slot on a live rank, got "
-        "1 for expert 1 in layer 0");
+        "minmax_lp::solve: loads: expected load only on experts with a slot of a live rank, got 1 "
+        "in layer 0, expert 1");
   split_case dead = one_layer({{0, 1}, {0}}, {4, 1});
   dead.active = {0, 1};
-  check_refused(split_in<P>(dead).solve(), fault_kind::missing_expert, 1, 1);
+  check_refused(split_in<P>(dead).solve(), fault_kind::unplaced_load, 1, 1);
   dead.loads = {4, 0};
   CHECK(split_in<P>(dead).solve().split == reals{0, 0, 4});
   dead.base = {1, 0};
   auto const based = split_in<P>(dead).solve();
   check_refused(based, fault_kind::dead_load, 0, 1);
   CHECK(based.error ==
-        "minmax_lp::solve: inputs.base_load: expected no load on dead ranks, got 1 for rank 0 in "
-        "layer 0");
+        "minmax_lp::solve: inputs.base_load: expected no load on dead ranks, got 1 in layer 0, "
+        "rank 0");
   dead.base = {0, -3};
   auto const below = split_in<P>(dead).solve();
   check_refused(below, fault_kind::base_load, 1, -3);
   CHECK(below.error ==
-        "minmax_lp::solve: inputs.base_load: expected values from 0 to below 2^47, in total "
-        "below 2^47 per layer, got -3 for rank 1 in layer 0");
+        "minmax_lp::solve: inputs.base_load: expected values from 0 to below 2^47, got -3 in "
+        "layer 0, rank 1");
   // The first of two bad layers.
   split_case layers = one_layer({{0}, {1}}, {});
   layers.layers = 3;
@@ -305,7 +305,7 @@ PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limi
   layers.offsets = {0, 1, 2, 0, 1, 2, 0, 1, 2};
   layers.loads = {1, 1, -6, 1, 1, -5};
   auto const some = split_in<P>(layers).solve();
-  CHECK(some.error.ends_with("got -6 for expert 0 in layer 1"));
+  CHECK(some.error.ends_with("got -6 in layer 1, expert 0"));
   CHECK(!some.faults[0]);
   CHECK(some.faults[1].got == -6);
   CHECK(some.faults[2].where == 1);
@@ -319,15 +319,14 @@ PLIMSOLL_TEST_CASE("minmax_lp: loads that cannot be split, and an iteration limi
     CHECK(plimsoll::read(make_policy<P>(), lp.faults())[0].kind == fault_kind::load);
     CHECK(split.values() == reals{0, 0});
     CHECK(refusal_of([&] { lp.check(); }) ==
-          "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 "
-          "per layer, got " +
-              plimsoll::detail::text(bad) + " for expert 0 in layer 0");
+          "minmax_lp::solve: loads: expected values from 0 to below 2^47, got " +
+              plimsoll::detail::text(bad) + " in layer 0, expert 0");
   }
   auto const heavy = split_in<P>(one_layer({{0}, {1}}, {1LL << 46, 1LL << 46})).solve();
   check_refused(heavy, fault_kind::total_load, -1, 0x1p47);
   CHECK(heavy.error ==
-        "minmax_lp::solve: loads: expected values from 0 to below 2^47, in total below 2^47 per "
-        "layer, got 140737488355328 in total in layer 0");
+        "minmax_lp::solve: loads: expected a total below 2^47 per layer, got 140737488355328 in "
+        "layer 0");
   // With a low iteration limit the split is complete, and the certificate has its gap.
   std::vector<ints> chain(64);
   longs falling(63);
@@ -446,7 +445,8 @@ PLIMSOLL_TEST_CASE("minmax_lp: errors", P, PLIMSOLL_PREPARED_POLICIES) {
   bad = good;
   bad.quarters = {4, 0};
   CHECK(refusal(bad) ==
-        "minmax_lp: options.on.speeds: expected values from 2^-64 to 2^64, got 0 for rank 1");
+        "minmax_lp: options.on.speeds: expected values from 2^-64 to 2^64, got 0 in layer 0, "
+        "rank 1");
   // Speeds may be as low as 2^-16 of the fastest live rank's.
   bad.quarters = {4 << 20, 4 << 4};
   CHECK(refusal(bad) == "no error");

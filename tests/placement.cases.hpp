@@ -533,7 +533,7 @@ PLIMSOLL_TEST_CASE("placement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(message({1, -2}, {1, 1}, 2, 4) ==
         "place: loads: expected values from 0 to below 2^47, got -2 in layer 0, expert 1");
   std::string const copies =
-      "place: replica_count: expected 1 to 32767 copies of every expert, got ";
+      "place: replica_count: expected 1 to 32767 copies of every expert on live ranks, got ";
   CHECK(message({1, 2}, {1, 0}, 2, 4) == copies + "0 in layer 0, expert 1");
   CHECK(message({1, 2}, {32768, 1}, 2, 40000) == copies + "32768 in layer 0, expert 0");
   CHECK(message({1, 2}, {32767, 1}, 2, 40000) == "no error");

@@ -527,7 +527,7 @@ PLIMSOLL_TEST_CASE("placement_maps: conversions refuse bad maps", P, PLIMSOLL_PO
   CHECK(
       resize({0, 1, 2, 3, 0, 4, 2, -1}, ranges, {1}, {0, 5, 0, 5}) ==
       "resize_placement: from.physical_to_logical: expected -1 or an expert of the layer, got 4 in "
-      "layer 1, slot 1");
+      "layer 1, rank 1, slot 1");
   CHECK(resize({0, 1, 2, 3, 0, 1, 2, 3}, ranges, {1}, {0, 5, 0, 5}) ==
         "resize_placement: from.physical_to_logical: expected -1 in slots that belong to no rank, "
         "got "

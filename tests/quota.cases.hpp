@@ -208,8 +208,7 @@ inline std::vector<refusal> refusals() {
   result.push_back({one_layer({ints(4097, 0)}, {limits::max()}, reals(4097, limits::max() + 1.0)),
                     shares + "2147483647, got others in layer 0, expert 0"});
   result.back().bad.split[0] = limits::max();
-  load(1, limits::max(),
-       "loads: expected at most 2^31 - 1 tokens per layer, got 2147483651 in layer 0");
+  load(1, limits::max(), "loads: expected at most 2^31 - 1 tokens, got 2147483651 in layer 0");
   load(0, -4, "loads: expected values from 0 to below 2^47, got -4 in layer 0, expert 0");
   std::string const expert = "physical_to_logical: expected -1 or an expert of the layer, got ";
   slot(2, 2, 2.5, expert + "2 in layer 0, slot 2");

@@ -452,10 +452,12 @@ PLIMSOLL_TEST_CASE("refinement: bad values are named", P, PLIMSOLL_POLICIES) {
   CHECK(map({0, 2, 1, -1}) == ids + "2 in layer 0, slot 1");
   CHECK(map({0, 1, 1, -2}) == ids + "-2 in layer 0, slot 3");
   CHECK(refine_refusal<P>(ints{1, 2, 1, 2}, {0, 1, 0, 0}, 2, {.ranks = 2}) ==
-        "refine: replica_count: expected 1 to 32767 copies of every expert, got 0 in layer 1, "
+        "refine: replica_count: expected 1 to 32767 copies of every expert on live ranks, got 0 in "
+        "layer 1, "
         "expert 1");
   CHECK(refine_refusal<P>(ints{1}, ints(32768, 0), 1, {.ranks = 2}) ==
-        "refine: replica_count: expected 1 to 32767 copies of every expert, got 32768 in layer 0, "
+        "refine: replica_count: expected 1 to 32767 copies of every expert on live ranks, got "
+        "32768 in layer 0, "
         "expert 0");
   std::string const stray =
       "refine: physical_to_logical: expected -1 in slots of dead ranks and of no rank, got ";

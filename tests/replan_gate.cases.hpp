@@ -357,10 +357,9 @@ PLIMSOLL_TEST_CASE("replan_gate: bad loads and plans are refused", P, PLIMSOLL_P
                 "got 4 in layer 0, rank 1, slot 2");
   c = hot_rank();
   c.candidates[0].plan[3] = 1;
-  check_message(
-      refusal_of([&] { decide<P>(c); }),
-      "decide_replan: candidates[0].plan.physical_to_logical: expected at least 1 slot of "
-      "every expert, got 0 in layer 0, expert 3");
+  check_message(refusal_of([&] { decide<P>(c); }),
+                "decide_replan: candidates[0].plan.physical_to_logical: expected every expert on a "
+                "live rank, got none in layer 0, expert 3");
 }
 
 PLIMSOLL_TEST_CASE("replan: plans of the halves, and the plan of all steps, aligned", P,

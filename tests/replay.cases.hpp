@@ -341,7 +341,7 @@ PLIMSOLL_TEST_CASE("replay: a bad plan is named", P, PLIMSOLL_POLICIES) {
     return replay_refusal<P>(c, c.loads_as<std::int32_t>());
   };
   CHECK(refusal([](replay_case& c) { c.map[2] = -1; }) ==
-        "replay: physical_to_logical: expected at least 1 slot of every expert, got 0 in layer 0, "
+        "replay: physical_to_logical: expected every expert on a live rank, got none in layer 0, "
         "expert 2");
   CHECK(refusal([](replay_case& c) { c.counts[11] = 2; }) ==
         "replay: replica_count: expected 1 copies, as in physical_to_logical, got 2 in layer 1, "

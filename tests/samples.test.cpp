@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "support/enumerators.hpp"
 #include "support/print.hpp"
 #include "support/refusal.hpp"
 #include "support/sample_run.hpp"
@@ -60,22 +61,6 @@ PLIMSOLL_NOINLINE void operator delete(void* pointer, std::size_t, std::align_va
 namespace plimsoll_test { namespace {
 
 enum class check { results, null_views, rank_sets, enumerators, memory, failing_memory, stray_ids };
-
-/// Returns whether a value is an enumerator: compilers then print its name, else a cast.
-template <auto value>
-consteval bool is_enumerator() {
-  std::string_view const name = __PRETTY_FUNCTION__;
-  return name.substr(name.rfind('=')).find('(') == name.npos;
-}
-/// Returns the number of enumerators of a type whose enumerators count from 0.
-template <class Enumeration, int count = 0>
-consteval int enumerators() {
-  if constexpr (is_enumerator<static_cast<Enumeration>(count)>()) {
-    return enumerators<Enumeration, count + 1>();
-  } else {
-    return count;
-  }
-}
 
 /// Thrown where a valid call of a sample fails.
 struct cannot_go_on {};

@@ -198,7 +198,7 @@ PLIMSOLL_TEST_CASE("select_planner: the plan in use, by hand", P, PLIMSOLL_PREPA
   c.in_use = {1, 0, 3, 3};
   selection const missing = select<P>(c);
   CHECK(missing.chosen == 1);
-  CHECK(missing.candidates[0].error.ends_with("got 0 in layer 0, expert 2"));
+  CHECK(missing.candidates[0].error.ends_with("got none in layer 0, expert 2"));
 }
 
 PLIMSOLL_TEST_CASE("select_planner: the plan in use stays where loads stay", P,
@@ -357,10 +357,9 @@ PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P,
   CHECK(got.candidates[5].error == "no such shape");
   CHECK(got.candidates[5].balancedness == 0);
   CHECK(got.candidates[6].error == "select_planner: plan: expected 4 slots, got 3");
-  CHECK(
-      got.candidates[7].error ==
-      "validate: physical_to_logical: expected at least 1 slot of every expert, got 0 in layer 0, "
-      "expert 2");
+  CHECK(got.candidates[7].error ==
+        "validate: physical_to_logical: expected every expert on a live rank, got none in layer 0, "
+        "expert 2");
   // A planner that needs more than two steps is not judged, and one that fails on all steps only is
   // not chosen although it was the best.
   history_case const late{.steps = 3,
@@ -408,7 +407,7 @@ PLIMSOLL_TEST_CASE("select_planner: the plan of all steps is checked, too", P,
   CHECK(select<P>(c, mine(2, good)).chosen == 1);
   std::vector<std::pair<ints, std::string>> const faults = {
       {{1, 0, 0, 2, 3, 3},
-       "validate: physical_to_logical: expected at least 1 slot of every expert, got 0 in layer 0, "
+       "validate: physical_to_logical: expected every expert on a live rank, got none in layer 0, "
        "expert 4"},
       {{1, 0, 0, 2, 3, 4, 0, 0}, "select_planner: plan: expected 6 slots, got 8"}};
   for (auto const& [faulty, message] : faults) {

@@ -544,7 +544,7 @@ inline void check_bad_values(search_fn search) {
       "no error");
 
   std::string const copies =
-      "swap_search: replica_count: expected 1 to 32767 copies of every expert, got ";
+      "swap_search: replica_count: expected 1 to 32767 copies of every expert on live ranks, got ";
   check([](search_case& c) { c.counts = {1, 1, 1, 1, 0, 1}; }, copies + "0 in layer 1, expert 1");
   check([](search_case& c) { c.counts = {1, 1, -4, 1, 1, 1}; }, copies + "-4 in layer 0, expert 2");
   check([](search_case& c) { c.counts = {1, 1, 1, 32768, 1, 1}; },

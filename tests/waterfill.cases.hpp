@@ -260,7 +260,7 @@ inline std::vector<refused_fill> refusals() {
   fill_case& falling = next(
       "waterfill: placement.rank_offsets: expected offsets that rise from 0 to at most the number "
       "of "
-      "slots, got 12 and 11 for rank 3");
+      "slots, got 11, after 12, rank 3");
   falling.offsets[10] = 11;
   falling.options.layer = 1;
   next("no error").offsets[10] = 11;
@@ -274,7 +274,7 @@ inline std::vector<refused_fill> refusals() {
   poured.options.line.method = fill_method::surplus;
   next("waterfill::fill: loads: expected values from 0 to 2^31 - 1, got -3 in row 1, rank 2")
       .others = {0, 0, 0, 0, 0, 0, 0, -3, 0, 0};
-  next("waterfill::fill: loads: expected at most 2^31 - 1 tokens in all, got 2147483652").others = {
+  next("waterfill::fill: loads: expected at most 2^31 - 1 tokens, got 2147483652").others = {
       0, 0x7ffffffa, 0, 0, 0, 0, 0, 0, 0, 0};
   return all;
 }
@@ -318,7 +318,7 @@ PLIMSOLL_TEST_CASE("waterfill: refuses invalid input", P, PLIMSOLL_PREPARED_POLI
   literal.line.on.active = active.view1();
   check_message(made(placement, literal),
                 "waterfill: options.line.arithmetic: expected exact unless all ranks are live and "
-                "equal, got true with a dead rank");
+                "equally fast, got sglang with 4 of 5 ranks live");
 
   plimsoll::waterfill fill(policy, placement, c.options);
   array_in<std::int32_t, P> ids(40);
@@ -443,7 +443,7 @@ PLIMSOLL_TEST_CASE("waterfill: refused updates", P, PLIMSOLL_PREPARED_POLICIES) 
   check_message(
       refusal(3),
       "waterfill::update: rank_offsets: expected at least 1 slot for every live rank, got "
-      "0 for rank 1");
+      "0, rank 1");
   array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 0});
   check_message(refusal(3, {.active = active.view1()}), "no error");
 }

@@ -180,8 +180,9 @@ PLIMSOLL_TEST_CASE("waterline: fill refuses a source for which plan was not call
     };
     CHECK_NOTHROW(line.check());
     fill(0);
-    check_message(refusal_of([&] { line.check(); }),
-                  "waterline::fill: source: expected a source for which plan was called, got 0");
+    check_message(
+        refusal_of([&] { line.check(); }),
+        "waterline::fill: source: expected the source for which plan was called last, got 0");
     CHECK(stays_home(0));
     for (index_t const source : {0, 1, 0}) {
       poured const expected = in.pour(loads, source);
@@ -193,9 +194,10 @@ PLIMSOLL_TEST_CASE("waterline: fill refuses a source for which plan was not call
       CHECK(expected.report.moved > 0);
       line.plan(summed.view2(2, 4), source);
       fill(3);
-      check_message(refusal_of([&] { line.check(); }),
-                    "waterline::fill: source: expected " + std::to_string(source) +
-                        ", for which plan was last called, got 3");
+      check_message(
+          refusal_of([&] { line.check(); }),
+          "waterline::fill: source: expected the source for which plan was called last, " +
+              std::to_string(source) + ", got 3");
       CHECK(stays_home(3));
     }
     // A fault of plan is reported first.
@@ -229,9 +231,9 @@ inline std::vector<refused_loads> refusals_of_loads() {
            "waterline::plan: loads: expected 0 of a rank that is not active, got 9 in row 0, rank "
            "1"},
           {{most - 8, 0, 0, 1, 8, 0, 0, 0},
-           "waterline::plan: loads: expected at most 2^31 - 1 tokens in all, got 2147483648"},
+           "waterline::plan: loads: expected at most 2^31 - 1 tokens, got 2147483648"},
           {{most, 0, most, most, most, 0, most, most},
-           "waterline::plan: loads: expected at most 2^31 - 1 tokens in all, got 12884901882"},
+           "waterline::plan: loads: expected at most 2^31 - 1 tokens, got 12884901882"},
           {{most - 8, 0, 0, 0, 8, 0, 0, 0}, "no error"}};
 }
 
@@ -352,7 +354,7 @@ PLIMSOLL_TEST_CASE("waterline: refused updates", P, PLIMSOLL_PREPARED_POLICIES) 
   check_message(
       refusal(3),
       "waterline::update: rank_offsets: expected at least 1 slot for every live rank, got "
-      "0 for rank 1");
+      "0, rank 1");
   array_in<std::uint8_t, P> const active(std::vector<std::uint8_t>{1, 0});
   check_message(refusal(3, {.active = active.view1()}), "no error");
   check_message(

@@ -526,7 +526,7 @@ TEST_CASE("waterline: refuses invalid options") {
   CHECK(refused([](options& o) { o.slots = 2147483644; }) ==
         "slots: expected 1 to 2147483643 slots, got 2147483644");
   CHECK(refused([](options& o) { o.slots = 3; }) ==
-        "slots: expected at least 1 slot for every live rank, got 0 for rank 0");
+        "slots: expected at least 1 slot for every live rank, got 0, rank 0");
   CHECK(refused([](options& o) { o.on.nodes = 0; }) ==
         "on.nodes: expected 1 to 4 nodes (at most one per rank), got 0");
   CHECK(refused([](options& o) { o.on.nodes = 5; }) ==
@@ -564,11 +564,11 @@ TEST_CASE("waterline: refuses invalid options") {
       "rank_offsets: expected offsets that rise from 0 to at most the number of slots, got ";
   CHECK(with_offsets({0, 2, 4, 6, 8}) == "no error");
   CHECK(with_offsets({0, 2, 4, 6}) == "rank_offsets: expected 5 offsets (ranks + 1), got 4");
-  CHECK(with_offsets({1, 2, 4, 6, 8}) == rising + "1 and 2 for rank 0");
-  CHECK(with_offsets({0, 2, 1, 6, 8}) == rising + "2 and 1 for rank 1");
-  CHECK(with_offsets({0, 2, 4, 6, 9}) == rising + "6 and 9 for rank 3");
+  CHECK(with_offsets({1, 2, 4, 6, 8}) == rising + "2, after 1, rank 0");
+  CHECK(with_offsets({0, 2, 1, 6, 8}) == rising + "1, after 2, rank 1");
+  CHECK(with_offsets({0, 2, 4, 6, 9}) == rising + "9, after 6, rank 3");
   CHECK(with_offsets({0, 2, 4, 4, 8}) ==
-        "rank_offsets: expected at least 1 slot for every live rank, got 0 for rank 2");
+        "rank_offsets: expected at least 1 slot for every live rank, got 0, rank 2");
   std::vector<std::uint8_t> active{1, 1, 0, 1};
   reals speeds{1, 1, 2, 1};
   ints const offsets{0, 2, 4, 4, 8};
@@ -587,14 +587,16 @@ TEST_CASE("waterline: refuses invalid options") {
   };
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");
   CHECK(with_arrays(fill_method::sampled, true, true, false) ==
-        "arithmetic: expected exact unless all ranks are live and equal, got sglang with a dead "
-        "rank");
+        "arithmetic: expected exact unless all ranks are live and equally fast, got sglang with 3 "
+        "of 4 "
+        "ranks live");
   CHECK(with_arrays(fill_method::sampled, true, false, true) ==
-        "arithmetic: expected exact unless all ranks are live and equal, got sglang with unequal "
-        "speeds");
+        "arithmetic: expected exact unless all ranks are live and equally fast, got sglang with 4 "
+        "of 4 "
+        "ranks live");
   speeds[1] = nan;
   CHECK(with_arrays(fill_method::surplus, false, true, true) ==
-        "on.speeds: expected values from 2^-64 to 2^64, got NaN for rank 1");
+        "on.speeds: expected values from 2^-64 to 2^64, got NaN, rank 1");
   auto const given = speeds;
   speeds = {1 << 20, 1 << 10, 16, 16};
   CHECK(with_arrays(fill_method::surplus, false, true, true) == "no error");

@@ -37,7 +37,7 @@ enum class fault_kind : std::int32_t {
   none,
   expert_id,          ///< a slot with neither -1 nor an expert; `where` slot, `also` rank or -1
   stray_slot,         ///< a filled slot that belongs to no rank; `where` slot
-  missing_expert,     ///< an expert without a slot; `got` its load, where loads are split
+  missing_expert,     ///< an expert that is on no live rank
   miscounted,         ///< a replica count that differs from the map; `also` count in the map
   shared_rank,        ///< two replicas of an expert on one rank; `where` expert, `also` rank
   shared_node,        ///< two replicas of an expert on one node; `where` expert, `also` node
@@ -75,7 +75,7 @@ enum class fault_kind : std::int32_t {
   node_experts,     ///< an expert that is not listed exactly once
   unusable_slot,    ///< a filled slot of a dead rank or of no rank; `where` slot
   off_node,         ///< a replica on another node than the one that lists its expert; `got` node
-  rank_offsets,     ///< offsets that do not rise from 0 to at most the number of slots
+  rank_offsets,     ///< offsets that do not rise from 0 to at most the slots; `also` that before
   other_offsets,    ///< offsets of two placements that differ; `where` rank, `also` the other
   capacity,         ///< a capacity that is negative or above the largest; `where` the largest
   option_count,     ///< a class with no option, or with too many; `where` class, `also` limit
@@ -92,7 +92,11 @@ enum class fault_kind : std::int32_t {
   empty_rank,     ///< a live rank without a slot; `where` rank
   unequal_ranks,  ///< ranks that must be live and equally fast; `got` live ranks, `also` ranks
   base_load,      ///< a base load that is negative, not a number, or at least 2^47; `where` rank
-  dead_load       ///< a base load of a dead rank; `where` rank
+  dead_load,      ///< a base load of a dead rank; `where` rank
+  unplaced_load,  ///< load of an expert without a slot of a live rank; `where` expert
+  /// A routed load that is no number of tokens; `where` rank, `also` 0 or, of tokens at home, 1.
+  routed_load,
+  dead_routed_load  ///< a routed load of a dead rank; numbers as of `routed_load`
 };
 
 /// The placement that a call with two of them refused.
@@ -110,6 +114,11 @@ struct fault {
   /// Returns true if a value was refused.
   PLIMSOLL_HD constexpr explicit operator bool() const { return kind != fault_kind::none; }
 };
+
+/// Returns what a message says about a fault after the name of the function, such as
+/// "loads: expected values from 0 to below 2^47, got -250, expert 2"; "no fault" for one of kind
+/// `none`. A message may add the layer, and the struct that the argument is a member of.
+[[nodiscard]] inline std::string describe(fault const& refused);
 
 namespace detail {
 
@@ -236,3 +245,5 @@ inline void expect_extent(std::string_view function, argument_name const& argume
 
 }  // namespace detail
 }}  // namespace plimsoll
+
+#include <plimsoll/detail/fault_words.hpp>

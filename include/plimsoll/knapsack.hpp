@@ -63,11 +63,10 @@ std::vector<certificate> knapsack(P const& policy, Weights const& weights, Value
   auto const chosen = PLIMSOLL_OUTPUT(int32, call, "knapsack", choices, "[problems, classes]");
 
   auto const context = detail::resolve(policy);
-  return detail::run_planning(call, context, weight.extent(0), 1, detail::throw_knapsack_fault,
-                              [&](detail::problem_report* reports) {
-                                detail::enqueue_knapsack(context, weight, value, options, chosen,
-                                                         {}, reports);
-                              });
+  return detail::run_planning(
+      call, context, weight.extent(0), 1, [&](detail::problem_report* reports) {
+        detail::enqueue_knapsack(context, weight, value, options, chosen, {}, reports);
+      });
 }
 
 /// @brief Computes the best value for every capacity up to `options.capacity`, from one table.
@@ -97,11 +96,10 @@ std::vector<certificate> knapsack_curve(P const& policy, Weights const& weights,
       PLIMSOLL_OUTPUT(double, call, "knapsack_curve", best, "[problems, options.capacity + 1]");
 
   auto const context = detail::resolve(policy);
-  return detail::run_planning(call, context, weight.extent(0), 1, detail::throw_knapsack_fault,
-                              [&](detail::problem_report* reports) {
-                                detail::enqueue_knapsack(context, weight, value, options, {}, curve,
-                                                         reports);
-                              });
+  return detail::run_planning(
+      call, context, weight.extent(0), 1, [&](detail::problem_report* reports) {
+        detail::enqueue_knapsack(context, weight, value, options, {}, curve, reports);
+      });
 }
 
 }  // namespace PLIMSOLL_DEVICE_ABI

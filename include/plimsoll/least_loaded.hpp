@@ -262,7 +262,7 @@ class least_loaded {
   /// returned cost, or if the counts of its `exchange` do not add up to the planned loads.
   /// @throws invalid_input naming the expert, or the rank of the cost
   /// @stream synchronizes
-  void check() const { pipeline_.expect_no_fault(); }
+  void check() const { pipeline_.check(); }
 
  private:
   /// Returns a call with the axes of the options.

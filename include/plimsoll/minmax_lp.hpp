@@ -158,9 +158,8 @@ class minmax_lp {
   /// @throws invalid_input naming the refused number, its slot, expert or rank, and the layer
   /// @stream synchronizes
   void check() const {
-    detail::expect_all_updated("minmax_lp::update", pipeline_.updates.read());
-    detail::expect_all_solved("minmax_lp::solve", "loads", pipeline_.faults.read(),
-                              pipeline_.layers);
+    pipeline_.expect_updated("minmax_lp::update");
+    detail::expect_sound("minmax_lp::solve", pipeline_.faults.read(), pipeline_.layers);
   }
 
  private:

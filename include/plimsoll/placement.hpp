@@ -76,13 +76,11 @@ std::vector<certificate> place(P const& policy, Loads const& loads, Counts const
   auto const context = detail::resolve(policy);
   detail::int32_ids const copies(context, counts);
   detail::int32_ids const out(context, placement);
-  return detail::run_planning(call, context, layers, 1, detail::throw_placement_fault,
-                              [&](detail::problem_report* reports) {
-                                copies.load();
-                                detail::enqueue_place(context, load, copies.view(), options,
-                                                      out.view(), reports);
-                                out.store();
-                              });
+  return detail::run_planning(call, context, layers, 1, [&](detail::problem_report* reports) {
+    copies.load();
+    detail::enqueue_place(context, load, copies.view(), options, out.view(), reports);
+    out.store();
+  });
 }
 
 /// @brief Assigns every replica to a slot as the call with an output array, and returns the
@@ -162,11 +160,9 @@ std::vector<certificate> place_groups(P const& policy, Loads const& loads, index
       PLIMSOLL_OUTPUT(int32, call, "place_groups", node_offsets, "[layers, nodes + 1]");
 
   auto const context = detail::resolve(policy);
-  return detail::run_planning(call, context, layers, 1, detail::throw_placement_fault,
-                              [&](detail::problem_report* reports) {
-                                detail::enqueue_place_groups(context, load, groups, slots, where,
-                                                             experts_of, offsets, reports);
-                              });
+  return detail::run_planning(call, context, layers, 1, [&](detail::problem_report* reports) {
+    detail::enqueue_place_groups(context, load, groups, slots, where, experts_of, offsets, reports);
+  });
 }
 
 PLIMSOLL_EXPECT_ON(place_groups, (Loads const& loads, index_t groups, index_t slots),

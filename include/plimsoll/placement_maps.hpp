@@ -355,12 +355,9 @@ void validate(P const& policy, placement_ref const& placement,
   detail::expect_validatable(name, placement, options);
   auto const context = detail::resolve(policy);
   index_t const layers = placement.physical_to_logical.extent(0);
-  detail::run_planning(
-      name, context, layers, 1,
-      [](detail::refused_value const& of) { detail::throw_map_fault(of); },
-      [&](detail::problem_report* reports) {
-        detail::enqueue_validate(context, placement, options, reports);
-      });
+  detail::run_planning(name, context, layers, 1, [&](detail::problem_report* reports) {
+    detail::enqueue_validate(context, placement, options, reports);
+  });
 }
 
 /// @brief Compares a placement's slot map with its replica lists and throws for the first

@@ -71,8 +71,9 @@ void round_split(P const& policy, Loads const& loads, placement_ref const& place
 /// @stream synchronizes once
 template <execution_policy P, class Reports>
 void check(P const& policy, Reports const& reports) {
-  detail::expect_all_rounded(
-      read(policy, PLIMSOLL_INPUT(quota_report, unchecked, "check", reports, "[layers]")));
+  auto const all =
+      read(policy, PLIMSOLL_INPUT(quota_report, unchecked, "check", reports, "[layers]"));
+  detail::expect_sound("round_split", all, static_cast<index_t>(all.size()));
 }
 
 /// @brief Divides the quotas of one layer among the source ranks, so that as many tokens as

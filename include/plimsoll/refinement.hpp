@@ -77,14 +77,12 @@ std::vector<certificate> refine(P const& policy, Loads const& loads, placement_o
   auto const context = detail::resolve(policy);
   detail::int32_ids const map(context, placement);
   detail::int32_ids const copies(context, counts);
-  return detail::run_planning(call, context, layers, 1, detail::throw_refinement_fault,
-                              [&](detail::problem_report* reports) {
-                                map.load();
-                                detail::enqueue_refine(context, load, where, options, map.view(),
-                                                       copies.view(), reports);
-                                map.store();
-                                copies.store();
-                              });
+  return detail::run_planning(call, context, layers, 1, [&](detail::problem_report* reports) {
+    map.load();
+    detail::enqueue_refine(context, load, where, options, map.view(), copies.view(), reports);
+    map.store();
+    copies.store();
+  });
 }
 
 /// @brief Improves a copy of a placement as the call with output arrays, and returns it in memory

@@ -64,7 +64,7 @@ void replay(P const& policy, Loads const& loads, placement_ref const& placement,
   auto const context = detail::resolve(policy);
   detail::run_planning(
       call, context, load.extent(1), out.extent(0) + detail::replay_tiles(load.extent(0)),
-      detail::throw_replay_fault, [&](detail::problem_report* reports) {
+      [&](detail::problem_report* reports) {
         detail::enqueue_validate(context, placement, {.on = options.on}, reports);
         detail::enqueue_replay(context, load, placement, options.on.active, out, reports + rows);
       });

@@ -73,12 +73,10 @@ std::vector<certificate> replicate(P const& policy, Loads const& loads, index_t 
 
   auto const context = detail::resolve(policy);
   detail::int32_ids const out(context, counts);
-  return detail::run_planning(call, context, layers, 1, detail::throw_replication_fault,
-                              [&](detail::problem_report* reports) {
-                                detail::enqueue_replicate(context, load, slots, options, out.view(),
-                                                          reports);
-                                out.store();
-                              });
+  return detail::run_planning(call, context, layers, 1, [&](detail::problem_report* reports) {
+    detail::enqueue_replicate(context, load, slots, options, out.view(), reports);
+    out.store();
+  });
 }
 
 /// @brief Distributes each layer's slots among its experts as the call with an output array, and

@@ -53,13 +53,11 @@ void assign_slots(P const& policy, Slots const& layer_slots, slot_assignment_opt
   auto const context = detail::resolve(policy);
   detail::int32_ids const in(context, slots);
   detail::int32_ids const out(context, offsets);
-  detail::run_planning(call, context, 1, 1, detail::throw_slot_assignment_fault,
-                       [&](detail::problem_report* reports) {
-                         in.load();
-                         detail::enqueue_slot_assignment(context, in.view(), 1, options, out.view(),
-                                                         reports);
-                         out.store();
-                       });
+  detail::run_planning(call, context, 1, 1, [&](detail::problem_report* reports) {
+    in.load();
+    detail::enqueue_slot_assignment(context, in.view(), 1, options, out.view(), reports);
+    out.store();
+  });
 }
 
 PLIMSOLL_EXPECT_ON(assign_slots, (Other const& layer_slots), (layer_slots))

@@ -306,7 +306,7 @@ inline std::string first_fault(forms const& f, rules const& r) {
     }
     for (index_t e = 0; e < f.experts; ++e) {
       if (held[static_cast<std::size_t>(e)] == 0) {
-        return map + "at least 1 slot of every expert, got 0" + at(l, named{"expert", e});
+        return map + "every expert on a live rank, got none" + at(l, named{"expert", e});
       }
     }
     for (index_t e = 0; e < f.experts; ++e) {

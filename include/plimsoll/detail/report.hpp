@@ -6,8 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <plimsoll/config.hpp>
@@ -36,58 +36,42 @@ PLIMSOLL_HD problem_report refusal(fault_kind kind, index_t where = -1, T got = 
   return {certificate{}, fault_of(kind, where, got, also)};
 }
 
-/// The refused value of one problem, and the words of its message. For each primitive, a function
-/// `throw_<primitive>_fault(refused_value)` in detail/call throws the message of its faults, and
-/// returns for a fault of another kind.
-struct refused_value {
-  std::string_view function;
-  fault refused;
-  index_t layer = 0;  ///< or another number of the problem
+/// Throws what `describe` says about a fault, if there is one. `names` are those that the call has
+/// for its arguments.
+inline void expect_no_fault(std::string_view function, fault const& found, index_t layer = -1,
+                            fault_names const& names = {}) {
+  if (found) {
+    throw invalid_input(text(function, ": ", describe({found, layer}, names)));
+  }
+}
+/// As above, for the fault of a report.
+template <class Report>
+void expect_no_fault(std::string_view function, Report const& report, index_t layer = -1,
+                     fault_names const& names = {}) {
+  expect_no_fault(function, report.refused, layer, names);
+}
 
-  [[nodiscard]] fault const& found() const { return refused; }
-  [[nodiscard]] std::string in_layer() const { return text(" in layer ", layer); }
-  /// The value and its layer.
-  [[nodiscard]] std::string got() const { return text(found().got, in_layer()); }
-  /// The index that the fault names, as ", expert 3"; empty if there is none.
-  [[nodiscard]] std::string where(std::string_view name) const {
-    return found().where < 0 ? "" : text(", ", name, " ", found().where);
-  }
-  /// The second index, as ", step 2"; empty if there is none.
-  [[nodiscard]] std::string also(std::string_view name) const {
-    return found().also < 0 ? "" : text(", ", name, " ", found().also);
-  }
-  [[noreturn]] void fail(std::string_view argument, std::string_view expected,
-                         std::string_view what) const {
-    detail::fail(function, argument, expected, what);
-  }
-};
-
-/// Throws the first fault of the reports of all steps of a call, each with one report per layer, by
-/// `throw_fault`. A report is any type with the member `refused`.
-template <class Reports, class Throw>
+/// Throws the first fault of the reports of all steps of a call, each with one report per layer.
+template <class Reports>
 void expect_sound(std::string_view function, Reports const& reports, index_t layers,
-                  Throw const& throw_fault) {
-  index_t number = 0;
+                  fault_names const& names = {}) {
+  index_t layer = 0;
   for (auto const& report : reports) {
-    if (report.refused) {
-      refused_value const value{function, report.refused, number % layers};
-      throw_fault(value);
-      value.fail("problem", "a known fault", value.got());
-    }
-    ++number;
+    expect_no_fault(function, report, layer, names);
+    layer = layer + 1 == layers ? 0 : layer + 1;
   }
 }
 
 /// Waits for the reports of all steps of a call, each with one report per layer. Throws the first
-/// fault by `throw_fault`, else returns the certificates in order.
-template <class Context, class Throw>
+/// fault, else returns the certificates in order.
+template <class Context>
 std::vector<certificate> collect(std::string_view function,
                                  buffer<problem_report, Context> const& reports, index_t layers,
-                                 Throw const& throw_fault) {
+                                 fault_names const& names = {}) {
   std::vector<certificate> certificates;
   certificates.reserve(static_cast<std::size_t>(reports.size()));
   std::vector<problem_report> const found = reports.read();
-  expect_sound(function, found, layers, throw_fault);
+  expect_sound(function, found, layers, names);
   for (problem_report const& report : found) {
     certificates.push_back(report.result);
   }

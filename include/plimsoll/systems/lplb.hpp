@@ -180,7 +180,7 @@ class lplb {
   /// @throws invalid_input naming the refused number, its slot, rank or expert, and the layer
   /// @stream synchronizes
   void check() const {
-    detail::expect_all_updated("lplb::update", pipeline_.lp.updates.read());
+    pipeline_.lp.expect_updated("lplb::update");
     detail::expect_all_planned(pipeline_.lp.faults.read(), pipeline_.reports.read());
   }
 

@@ -300,7 +300,7 @@ struct minmax_lp_body {
     index_t const without_slot = load_without_slot(team, s, layer);
     if (without_slot >= 0) {
       refuse(team, layer,
-             fault_at(fault_kind::missing_expert, fault_kind::dead_load, without_slot,
+             fault_at(fault_kind::unplaced_load, fault_kind::dead_load, without_slot,
                       load_at(layer, without_slot)));
       return;
     }

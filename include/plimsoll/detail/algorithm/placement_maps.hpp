@@ -623,10 +623,10 @@ struct resize_placement_body {
     if (twice < before) {
       return refusal(fault_kind::source_twice, twice, uses[twice]);
     }
+    problem_report outcome;
     index_t const falling = ranges.first_fault(team, layer);
     if (falling < ranks) {
-      problem_report outcome =
-          refusal(fault_kind::rank_offsets, falling, ranges.end(layer, falling));
+      outcome = refusal(fault_kind::rank_offsets, falling, ranges.end(layer, falling));
       outcome.refused.side = fault_side::to;
       return outcome;
     }
@@ -643,9 +643,10 @@ struct resize_placement_body {
     index_t const full = first_where(team, ranks, [=](index_t r) { return left_out(r) >= 0; });
     if (full < ranks) {
       index_t const slot = left_out(full);
-      return refusal(fault_kind::rank_room, slot, owner[slot], full);
+      outcome = refusal(fault_kind::rank_room, slot, owner[slot], full);
+      outcome.refused.side = fault_side::to;
     }
-    return problem_report{};
+    return outcome;
   }
 
   template <class Team>

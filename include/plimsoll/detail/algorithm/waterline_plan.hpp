@@ -247,8 +247,8 @@ struct waterline_plan_body {
     fault refused{};
     if (bad < 2 * n) {
       std::int64_t const load = loads(bad / n, bad % n);
-      refused = fault_of(is_count(load) ? fault_kind::dead_rank : fault_kind::load, bad % n, load,
-                         bad / n);
+      refused = fault_of(is_count(load) ? fault_kind::dead_routed_load : fault_kind::routed_load,
+                         bad % n, load, bad / n);
     } else {
       auto const tokens = team.sum(n, [this](index_t r) { return routed_to(r) + rows_of(r); });
       refused = fault_of(fault_kind::tokens, -1, tokens);

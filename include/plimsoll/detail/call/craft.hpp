@@ -33,11 +33,6 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-inline void throw_craft_fault(refused_value const& refused) {
-  throw_slot_assignment_fault(refused);
-  throw_eplb_fault(refused);
-}
-
 inline eplb_options eplb_options_of(craft_options const& options,
                                     matrix_ref<std::int32_t const> rank_offsets) {
   return {.on = options.on,
@@ -279,7 +274,7 @@ gain_estimate estimate_gains(std::string_view name, Context const& context, Load
                             .rank_offsets = rank_offsets};
   matrix_ref<double> const balancedness(means.data(), sums.plans, sums.layers);
   enqueue_replay(context, load, plans, options.on.active, balancedness, reports.data());
-  collect(name, reports, sums.layers, throw_craft_fault);
+  collect(name, reports, sums.layers);
   if (options.split == split_rule::optimal) {
     run_optimal_replay(name, context, load, plans, options.on.active, balancedness);
   }
@@ -301,7 +296,7 @@ replica_allocation allocate_replicas(std::string_view name, Context const& conte
   auto const choose = [&](buffer<double, Context> const& values, knapsack_options const& how,
                           matrix_ref<std::int32_t> choices, matrix_ref<double> best) {
     expect_capacity(name, how);
-    return run_planning(name, context, 1, 1, throw_knapsack_fault, [&](problem_report* reports) {
+    return run_planning(name, context, 1, 1, [&](problem_report* reports) {
       enqueue_knapsack(context, tensor_ref<std::int32_t const>(weights.data(), 1, layers, width),
                        tensor_ref<double const>(values.data(), 1, layers, width), how, choices,
                        best, reports);
@@ -352,7 +347,7 @@ std::vector<certificate> plan_layers(std::string_view name, Context const& conte
   int32_ids<Context, Offset, 2> const offsets(context, rank_offsets);
   int32_ids<Context, Count, 2> const counts(context, replica_count);
   eplb_options const how = eplb_options_of(options, offsets.view());
-  run_planning(name, context, 1, 1, throw_slot_assignment_fault, [&](problem_report* reports) {
+  run_planning(name, context, 1, 1, [&](problem_report* reports) {
     enqueue_slot_assignment(context, {layer_slots.data(), layers}, 1,
                             {.on = options.on, .remainder = options.remainder}, offsets.view(),
                             reports);
@@ -364,8 +359,8 @@ std::vector<certificate> plan_layers(std::string_view name, Context const& conte
     offsets.store();
     counts.store();
   };
-  return certificates_of_step(run_planning(name, context, layers, steps, throw_eplb_fault, enqueue),
-                              layers, steps - 1);
+  return certificates_of_step(run_planning(name, context, layers, steps, enqueue), layers,
+                              steps - 1);
 }
 
 }}}  // namespace plimsoll::detail

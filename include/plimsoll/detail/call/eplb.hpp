@@ -58,12 +58,6 @@ inline void expect_plannable(std::string_view name, index_t layers, index_t expe
   }
 }
 
-inline void throw_eplb_fault(refused_value const& refused) {
-  throw_map_fault(refused, "logical_to_physical");
-  throw_replication_fault(refused);
-  throw_refinement_fault(refused);
-}
-
 /// Returns the number of steps of EPLB, each of which writes one report per layer.
 inline index_t eplb_steps(eplb_options const& options) {
   return 2 + options.is_hierarchical() + (options.refine != eplb_refinement::none);
@@ -110,7 +104,7 @@ std::vector<certificate> run_eplb(std::string_view name, Context const& context,
   index_t const steps = eplb_steps(options);
   int32_ids const map(context, placement);
   int32_ids const copies(context, counts);
-  return certificates_of_step(run_planning(name, context, load.extent(0), steps, throw_eplb_fault,
+  return certificates_of_step(run_planning(name, context, load.extent(0), steps,
                                            [&](problem_report* reports) {
                                              enqueue_eplb(context, load, options, map.view(),
                                                           copies.view(), reports);
@@ -143,8 +137,8 @@ std::vector<certificate> run_rebalance(std::string_view name, Context const& con
     slots.store();
     copies.store();
   };
-  return certificates_of_step(
-      run_planning(name, context, layers, steps + 1, throw_eplb_fault, enqueue), layers, steps - 1);
+  return certificates_of_step(run_planning(name, context, layers, steps + 1, enqueue), layers,
+                              steps - 1);
 }
 
 }}}  // namespace plimsoll::detail

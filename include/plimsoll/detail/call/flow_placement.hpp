@@ -54,20 +54,8 @@ inline void expect_flow_placement(std::string_view name, index_t steps, index_t 
   expect_load_exponent(name, "options", options.load_exponent);
 }
 
-/// Throws what `place_by_flow` refuses.
-inline void throw_flow_fault(refused_value const& refused) {
-  switch (refused.found().kind) {
-    case fault_kind::expert_id:
-      refused.fail("options.in_use", "-1 or an expert of the layer",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::stray_slot:
-      refused.fail("options.in_use", "-1 in slots of no rank",
-                   refused.got() + refused.where("slot"));
-    default:
-      break;
-  }
-  throw_replication_fault(refused);
-}
+/// Names of arguments in messages of `place_by_flow`: the map that it reads is the one in use.
+inline constexpr fault_names flow_names{{{"physical_to_logical", "options.in_use"}}};
 
 /// Refuses a plan in which an expert has no slot of a live rank: the bounds are those of plans that
 /// leave none out.
@@ -86,8 +74,8 @@ inline void expect_every_expert(std::string_view name, host_slots const& slots,
     }
     auto const missing = std::find(held.begin(), held.end(), false);
     if (missing != held.end()) {
-      fail(name, "placement.physical_to_logical", "every expert in a slot of a live rank",
-           text("none for expert ", missing - held.begin(), " in layer ", layer));
+      expect_no_fault(name, fault_of(fault_kind::missing_expert, missing - held.begin()), layer,
+                      {{{"physical_to_logical", "placement.physical_to_logical"}}});
     }
   }
 }
@@ -191,7 +179,7 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
   }
   std::vector<flow_placement_report> reports;
   for (flow_outcome const& layer : planning_reports<flow_outcome>(
-           name, context, {}, layers, 1, throw_flow_fault, [&](flow_outcome* outcomes) {
+           name, context, {}, layers, 1, flow_names, [&](flow_outcome* outcomes) {
              enqueue_flow_placements(context, loads, options, {.bonus = {options.keep_bonus}}, plan,
                                      copies.view(), outcomes);
            })) {
@@ -230,7 +218,7 @@ std::vector<certificate> run_certify(std::string_view name, Context const& conte
                                 .where = {{plan.rank_offsets, slots, ranks.ranks}, 1, ranks.active},
                                 .reach = reach.data(),
                                 .bounds = bounds.data()});
-  expect_all_solved(name, "loads", faults.read(), layers);
+  expect_sound(name, faults.read(), layers);
   std::vector<certificate> const found = peaks.read();
   std::vector<double> const least = bounds.read();
   std::vector<certificate> result;

@@ -62,11 +62,6 @@ inline void expect_trace_lengths(std::string_view function, index_t steps, index
   }
 }
 
-inline void throw_gem_fault(refused_value const& refused) {
-  throw_replication_fault(refused);
-  throw_latency_fault(refused);
-}
-
 inline replication_options replication_options_of(gem_options const& options) {
   return {.where = {.on = options.on, .rank_offsets = options.rank_offsets}};
 }
@@ -107,13 +102,12 @@ std::vector<certificate> run_gem(std::string_view function, Context const& conte
   index_t const layers = loads.extent(1);
   int32_ids<Context, Id, 2> const placement(context, physical_to_logical);
   int32_ids<Context, Count, 2> const counts(context, replica_count);
-  auto const all = run_planning(function, context, layers, gem_reports(options), throw_gem_fault,
-                                [&](problem_report* reports) {
-                                  enqueue_gem(context, loads, cost, options, placement.view(),
-                                              counts.view(), reports);
-                                  placement.store();
-                                  counts.store();
-                                });
+  auto const all =
+      run_planning(function, context, layers, gem_reports(options), [&](problem_report* reports) {
+        enqueue_gem(context, loads, cost, options, placement.view(), counts.view(), reports);
+        placement.store();
+        counts.store();
+      });
   return {all.end() - layers, all.end()};
 }
 

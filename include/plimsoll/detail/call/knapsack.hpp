@@ -36,26 +36,6 @@ void expect_knapsack(checked_call& call, Weights const& weights, knapsack_option
   call.expect_given("options.option_count", options.option_count, "[problems, classes]");
 }
 
-inline void throw_knapsack_fault(refused_value const& refused) {
-  std::string const got = text(refused.found().got, " in problem ", refused.layer);
-  switch (refused.found().kind) {
-    case fault_kind::capacity:
-      refused.fail("options.capacities",
-                   text("values from 0 to options.capacity, ", refused.found().where), got);
-    case fault_kind::option_count:
-      refused.fail("options.option_count",
-                   text("1 to ", refused.found().also, " options of every class"),
-                   got + refused.where("class"));
-    case fault_kind::weight:
-      refused.fail("weights", "at least 0", got + refused.where("class") + refused.also("option"));
-    case fault_kind::value:
-      refused.fail("values", "numbers below 2^960",
-                   got + refused.where("class") + refused.also("option"));
-    default:
-      break;
-  }
-}
-
 /// Enqueues knapsacks, one report per problem. `choices` and `curve` may be empty: they are not
 /// written then.
 template <class Context, class Weights, class Values>

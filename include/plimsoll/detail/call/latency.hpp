@@ -19,7 +19,6 @@
 #include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/planning.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/common/latency_cost.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
@@ -93,8 +92,8 @@ inline void expect_cost_speeds(std::string_view function, argument_name const& c
                                std::vector<double> const& speeds) {
   for (std::size_t r = 0; r < speeds.size(); ++r) {
     if (!(speeds[r] >= 0x1p-64 && speeds[r] <= 0x1p64)) {
-      fail(function, cost + ".speeds", "values from 2^-64 to 2^64",
-           text(speeds[r], " for rank ", r));
+      expect_no_fault(function, fault_of(fault_kind::speed, static_cast<index_t>(r), speeds[r]), -1,
+                      {{{"on.speeds", std::string(cost + ".speeds")}}});
     }
   }
 }
@@ -192,10 +191,14 @@ struct host_curves {
   }
 
   void expect_speeds(std::string_view function, std::vector<std::uint8_t> const& lives) const {
+    constexpr fault_names names{{{"on.", "curves."}}};
+    auto const speed_fault = [this](fault_kind kind, std::size_t r, index_t also) {
+      return fault_of(kind, static_cast<index_t>(r), speeds[r], also);
+    };
     std::size_t fastest = speeds.size();  // no live rank yet
     for (std::size_t r = 0; r < speeds.size(); ++r) {
       if (!(speeds[r] >= topology::least_speed && speeds[r] <= topology::greatest_speed)) {
-        fail(function, "curves.speeds", "values from 2^-64 to 2^64", text(speeds[r], ", rank ", r));
+        expect_no_fault(function, speed_fault(fault_kind::speed, r, -1), -1, names);
       }
       if (lives[r] != 0 && (fastest == speeds.size() || speeds[r] > speeds[fastest])) {
         fastest = r;
@@ -203,8 +206,9 @@ struct host_curves {
     }
     for (std::size_t r = 0; r < speeds.size(); ++r) {
       if (lives[r] != 0 && speeds[r] < speeds[fastest] * topology::least_relative_speed) {
-        fail_relative_speed(function, "curves.speeds", speeds[r], static_cast<index_t>(r),
-                            static_cast<index_t>(fastest));
+        expect_no_fault(function,
+                        speed_fault(fault_kind::relative_speed, r, static_cast<index_t>(fastest)),
+                        -1, names);
       }
     }
   }
@@ -271,22 +275,8 @@ struct latency_piece_lists {
   }
 };
 
-inline void throw_latency_fault(refused_value const& refused) {
-  switch (refused.found().kind) {
-    case fault_kind::cost:
-      refused.fail("cost", "numbers from 0 to below 2^960 that do not fall as tokens rise",
-                   refused.got() + refused.where("rank") + refused.also("step"));
-    case fault_kind::speed:
-      refused.fail("cost.speeds", "values from 2^-64 to 2^64",
-                   refused.got() + refused.where("rank"));
-    case fault_kind::relative_speed:
-      fail_relative_speed(refused.function, "cost.speeds", refused.found().got,
-                          refused.found().where, refused.found().also);
-    default:
-      throw_placement_fault(refused);
-      throw_map_fault(refused);
-  }
-}
+/// Names of arguments in messages of calls that refuse the speeds of a cost, not those of ranks.
+inline constexpr fault_names latency_names{{{"on.speeds", "cost.speeds"}}};
 
 /// Latency curves in the memory of a context, checked and cut into pieces. With `active`, which
 /// the caller has checked, only the speeds of live ranks are compared.
@@ -344,8 +334,8 @@ template <class Context, class Loads, class Cost>
 void run_latencies(std::string_view name, Context const& context, Loads const& loads,
                    placement_ref const& placement, Cost const& cost, latency_outputs const& out) {
   expect_replayable(name, loads, placement, cost);
-  run_planning(name, context, loads.extent(1), latency_reports(loads.extent(0)),
-               throw_latency_fault, [&](problem_report* reports) {
+  run_planning(name, context, loads.extent(1), latency_reports(loads.extent(0)), latency_names,
+               [&](problem_report* reports) {
                  enqueue_latencies(context, loads, placement, cost, out, reports);
                });
 }

@@ -20,7 +20,6 @@
 #include <plimsoll/detail/algorithm/least_loaded_homes.hpp>
 #include <plimsoll/detail/algorithm/least_loaded_routes.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/latency.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
@@ -40,21 +39,6 @@
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
-
-inline void throw_least_loaded_fault(refused_value const& refused) {
-  switch (refused.found().kind) {
-    case fault_kind::tokens:
-      refused.fail("loads", "at most 2^31 - 1 tokens", text(refused.found().got));
-    case fault_kind::cost:
-      refused.fail("price.cost", "numbers from 0 to below 2^960",
-                   text(refused.found().got, " for rank ", refused.found().where));
-    case fault_kind::counts:
-      refused.fail("counts", text("the planned load, ", refused.found().also, " tokens"),
-                   text(refused.found().got, refused.where("expert")));
-    default:
-      throw_load_fault(refused);
-  }
-}
 
 inline void expect_least_loaded_options(std::string_view function,
                                         least_loaded_options const& options) {
@@ -160,23 +144,6 @@ inline spill_homes_body homes_body(std::string_view function, homes_arguments co
   return body;
 }
 
-/// Throws what `spill_homes_body` refused. `ranks` is the name of the rank set, `homes` that of the
-/// argument with the homes.
-inline void throw_homes_fault(refused_value const& refused, std::string const& ranks,
-                              std::string const& homes) {
-  fault const& found = refused.found();
-  throw_rank_fault(refused, ranks);
-  switch (found.kind) {
-    case fault_kind::home_rank:
-      refused.fail(homes, text("ranks from 0 to ", found.also),
-                   text(found.got, " for expert ", found.where));
-    case fault_kind::missing_expert:
-      refused.fail(homes, "a live rank for every expert", text("none for expert ", found.where));
-    default:
-      throw_map_fault(refused);
-  }
-}
-
 /// The homes of experts in the memory of a context.
 template <class Context>
 struct prepared_homes {
@@ -200,8 +167,12 @@ struct prepared_homes {
            homes_body(name, homes_of_options, {options.residents, options.home_rank}, homes, ranks,
                       &options.on));
     bool const has_slots = options.residents.physical_to_logical.data != nullptr;
-    throw_homes_fault({name, last_update()}, "options.on",
-                      has_slots ? "options.residents" : "options.home_rank");
+    expect_no_fault(
+        name, last_update(), -1,
+        {{{"on.", "options.on."},
+          {"physical_to_logical", has_slots ? homes_of_options.map : homes_of_options.home_rank},
+          {"home_rank", homes_of_options.home_rank},
+          {"rank_offsets", homes_of_options.rank_offsets}}});
   }
   /// Waits for the context's work.
   [[nodiscard]] fault last_update() const {
@@ -491,12 +462,13 @@ class least_loaded_pipeline {
   }
 
   /// Waits for the context's work, and throws what the last plan or its exchange refused.
-  void expect_no_fault() const {
-    throw_homes_fault({"least_loaded::update", homes_.last_update()}, "on", "homes");
+  void check() const {
+    expect_no_fault("least_loaded::update", homes_.last_update(), -1,
+                    {{{"physical_to_logical", "homes"}, {"home_rank", "homes.home_rank"}}});
     for (spill_outcome const& last :
          on_host(context_, vector_ref<spill_outcome const>(arrays_.plan.outcome, 1))) {
-      throw_least_loaded_fault({"least_loaded::plan", last.report.refused});
-      throw_least_loaded_fault({"least_loaded::exchange", last.exchange.refused});
+      expect_no_fault("least_loaded::plan", last.report, -1, {{{"cost", "price.cost"}}});
+      expect_no_fault("least_loaded::exchange", last.exchange);
     }
   }
 

@@ -13,7 +13,6 @@
 #include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/common/migration_pair.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -153,45 +152,10 @@ inline migration_pair expect_transfers(std::string_view function, placement_ref 
   return pair;
 }
 
-inline void throw_migration_fault(refused_value const& refused) {
-  std::string const placement = refused.found().side == fault_side::from ? "from." : "to.";
-  switch (refused.found().kind) {
-    case fault_kind::rank_offsets:
-      refused.fail(placement + "rank_offsets",
-                   "offsets that rise from 0 to at most the number of slots",
-                   refused.got() + refused.where("rank"));
-    case fault_kind::other_offsets:
-      refused.fail("to.rank_offsets",
-                   text("the slots of from, which end at ", refused.found().also),
-                   refused.got() + refused.where("rank"));
-    case fault_kind::expert_id:
-      refused.fail(placement + "physical_to_logical", "-1 or an expert of the layer",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::unusable_slot:
-      refused.fail(placement + "physical_to_logical", "-1 in slots of dead ranks and of no rank",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::missing_expert:
-      refused.fail(placement + "physical_to_logical",
-                   "every expert in at least 1 slot of a live rank",
-                   text("none", refused.in_layer(), refused.where("expert")));
-    case fault_kind::copies:
-      refused.fail(placement + "physical_to_logical",
-                   "every expert in 1 to 32767 slots of live ranks",
-                   refused.got() + refused.where("expert"));
-    case fault_kind::off_node:
-      refused.fail(placement + "physical_to_logical",
-                   text("replicas on the node that lists their expert, node ", refused.found().got),
-                   text("another node", refused.in_layer(), refused.where("expert")));
-    case fault_kind::shared_rank:
-      refused.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a rank",
-                   refused.got() + refused.also("rank") + refused.where("expert"));
-    case fault_kind::shared_node:
-      refused.fail(placement + "physical_to_logical", "at most 1 replica of an expert on a node",
-                   refused.got() + refused.also("node") + refused.where("expert"));
-    default:
-      break;
-  }
-  throw_topology_fault(refused);
-}
+/// Names of arguments in messages about two placements.
+inline constexpr fault_names migration_names{
+    {{"rank_offsets", "from.rank_offsets", "to.rank_offsets"},
+     {"physical_to_logical", "from.physical_to_logical", "to.physical_to_logical"},
+     {"replica_count", "from.physical_to_logical", "to.physical_to_logical"}}};
 
 }}}  // namespace plimsoll::detail

@@ -108,7 +108,7 @@ std::vector<slot_changes> run_counting(std::string_view name, Context const& con
                                        index_t layers, Enqueue const& enqueue) {
   std::vector<slot_changes> result;
   for (alignment_outcome const& layer : planning_reports<alignment_outcome>(
-           name, context, {}, layers, 1, throw_migration_fault, enqueue)) {
+           name, context, {}, layers, 1, migration_names, enqueue)) {
     result.push_back(layer.changes);
   }
   return result;

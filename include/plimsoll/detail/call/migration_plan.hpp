@@ -17,7 +17,6 @@
 #include <plimsoll/detail/algorithm/history.hpp>
 #include <plimsoll/detail/algorithm/migration_plan.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/flow_placement.hpp>
 #include <plimsoll/detail/call/history.hpp>
 #include <plimsoll/detail/call/ids.hpp>
@@ -258,12 +257,9 @@ history_loads<Context> read_history(std::string_view name, Context const& contex
   tensor_ref<double> const out(result.memory.data(), steps, layers, experts);
   result.loads = out;
   buffer<std::uint8_t, Context> const loaded(context, steps * layers);
-  planning_reports(
-      name, context, lists, layers, 1,
-      [](refused_value const& refused) { throw_load_fault(refused); },
-      [&](problem_report* reports) {
-        launch(context, layers, history_check_body<Loads>{loads, loaded.data(), reports});
-      });
+  planning_reports(name, context, lists, layers, 1, [&](problem_report* reports) {
+    launch(context, layers, history_check_body<Loads>{loads, loaded.data(), reports});
+  });
   launch(context, steps * layers, read_history_body<Loads>{loads, load_exponent, out});
   result.loaded = loaded.read(lists);
   return result;
@@ -308,7 +304,7 @@ class migration_planner {
   template <class Loads>
   host_list<migration_report> run(Loads const& loads, matrix_ref<std::int32_t> const& map,
                                   matrix_ref<std::int32_t> const& counts) {
-    planning_reports(name_, context_, lists_, layers(), 1, throw_migration_fault,
+    planning_reports(name_, context_, lists_, layers(), 1, migration_names,
                      [&](problem_report* reports) {
                        launch(context_, layers(),
                               migration_check_body{pair_, rule_of(where_), rows(base_.data()),
@@ -438,21 +434,20 @@ class migration_planner {
     made.changes = {context_, 2 * cells()};
     buffer<path_point, Context> const found(context_, layers() * (slots() + 1));
     buffer<std::int32_t, Context> const count(context_, layers());
-    planning_reports(
-        name_, context_, lists_, layers(), 1, throw_placement_fault, [&](auto* reports) {
-          launch(context_, layers(),
-                 migration_path_body<matrix_ref<double const>>{.loads = sum,
-                                                               .where = pair_.where,
-                                                               .rule = rule_of(where_),
-                                                               .load_exponent = 1,
-                                                               .split = options_.split,
-                                                               .most_moves = most,
-                                                               .base = rows(base_.data()),
-                                                               .changes = made.changes.data(),
-                                                               .points = found.data(),
-                                                               .point_count = count.data(),
-                                                               .reports = reports});
-        });
+    planning_reports(name_, context_, lists_, layers(), 1, [&](auto* reports) {
+      launch(context_, layers(),
+             migration_path_body<matrix_ref<double const>>{.loads = sum,
+                                                           .where = pair_.where,
+                                                           .rule = rule_of(where_),
+                                                           .load_exponent = 1,
+                                                           .split = options_.split,
+                                                           .most_moves = most,
+                                                           .base = rows(base_.data()),
+                                                           .changes = made.changes.data(),
+                                                           .points = found.data(),
+                                                           .point_count = count.data(),
+                                                           .reports = reports});
+    });
     host_list<path_point> const points = found.read(lists_);
     host_list<std::int32_t> const counts = count.read(lists_);
     for (std::int32_t layer = 0; layer < layers(); ++layer) {
@@ -477,7 +472,7 @@ class migration_planner {
     index_t const plans = bonuses_.count * layers();
     buffer<std::int32_t, Context> const copies(context_, plans * pair_.experts());
     planning_reports<flow_outcome>(
-        name_, context_, lists_, layers(), bonuses_.count, throw_flow_fault, [&](auto* outcomes) {
+        name_, context_, lists_, layers(), bonuses_.count, flow_names, [&](auto* outcomes) {
           enqueue_flow_placements(context_, history_.loads_in(part),
                                   {.on = where_.on,
                                    .rank_offsets = where_.rank_offsets,
@@ -518,7 +513,7 @@ class migration_planner {
           context_, pair,
           where_.node_experts.data == nullptr ? relabeling::per_layer : relabeling::within_nodes);
       auto const outcomes = planning_reports<alignment_outcome>(
-          name_, context_, lists_, layers(), count / layers(), throw_migration_fault,
+          name_, context_, lists_, layers(), count / layers(), migration_names,
           [&](alignment_outcome* of_rows) { all.enqueue(aligned, of_rows); });
       for (index_t i = 0; i < count; ++i) {
         index_t const row = first * layers() + i;

@@ -143,7 +143,7 @@ transfer_plan run_transfers(std::string_view name, Context const& context,
   index_t const layers = pair.layers();
   buffer<transfer, Context> const list(context, layers * pair.slots());
   buffer<layer_transfers, Context> const summaries(context, layers);
-  run_planning(name, context, layers, 1, throw_migration_fault, [&](problem_report* reports) {
+  run_planning(name, context, layers, 1, migration_names, [&](problem_report* reports) {
     launch(context, layers,
            transfers_body{.pair = pair,
                           .rule = options.rounds,

@@ -21,7 +21,6 @@
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/call/slots.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/common/slot_lists.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -85,62 +84,6 @@ inline std::optional<rank_set> expect_placement_update(std::string_view name,
   return with_ranks_of(name, on, graph.ranks);
 }
 
-/// Throws what `split_graph_body` refused in a layer. `ranks` is the name of the rank set, and
-/// `where` the words that follow the number of a rank.
-inline void throw_split_graph_fault(refused_value const& refused, std::string const& ranks,
-                                    std::string const& where) {
-  throw_rank_fault(refused, ranks, where);
-  throw_map_fault(refused);
-}
-
-/// Throws for the first layer whose placement the last `update` refused.
-inline void expect_all_updated(std::string_view function,
-                               std::vector<problem_report> const& reports) {
-  index_t layer = 0;
-  for (problem_report const& report : reports) {
-    if (report.refused) {
-      refused_value const value{function, report.refused, layer};
-      throw_split_graph_fault(value, "on", value.in_layer());
-    }
-    ++layer;
-  }
-}
-
-/// Throws if `minmax_lp` could not split a layer of the loads that `function` took as `loads`.
-inline void expect_solved(std::string_view function, std::string_view loads, fault const& found,
-                          index_t layer) {
-  constexpr char const* range = "values from 0 to below 2^47, in total below 2^47 per layer";
-  refused_value const refused{function, found, layer};
-  auto const got = [&refused](auto const&... whose) {
-    return text(refused.found().got, whose..., refused.in_layer());
-  };
-  switch (found.kind) {
-    case fault_kind::load:
-      refused.fail(loads, range, got(" for expert ", found.where));
-    case fault_kind::total_load:
-      refused.fail(loads, range, got(" in total"));
-    case fault_kind::missing_expert:
-      refused.fail(loads, "load only on experts with a slot on a live rank",
-                   got(" for expert ", found.where));
-    case fault_kind::base_load:
-      refused.fail("inputs.base_load", range, got(" for rank ", found.where));
-    case fault_kind::dead_load:
-      refused.fail("inputs.base_load", "no load on dead ranks", got(" for rank ", found.where));
-    default:
-      break;
-  }
-}
-
-/// Throws for the first problem that `minmax_lp` could not split; each step has `layers` of them.
-inline void expect_all_solved(std::string_view function, std::string_view loads,
-                              std::vector<fault> const& faults, index_t layers) {
-  index_t number = 0;
-  for (fault const& found : faults) {
-    expect_solved(function, loads, found, number % layers);
-    ++number;
-  }
-}
-
 /// The graph of a placement in the memory of a context, and the results of the last solve.
 template <class Context>
 struct minmax_lp_pipeline {
@@ -177,13 +120,7 @@ struct minmax_lp_pipeline {
     }
     updates = {context, layers};
     launch(context, layers, update_body(0, placement, &ranks));
-    index_t layer = 0;
-    for (problem_report const& report : updates.read(on_host)) {
-      if (report.refused) {
-        throw_split_graph_fault({name, report.refused, layer}, "options.on", "");
-      }
-      ++layer;
-    }
+    expect_sound(name, updates.read(on_host), layers, {{{"on.", "options.on."}}});
   }
 
   /// Allocates the results of `enqueue_solve`. Calls that solve a history have their own.
@@ -208,6 +145,11 @@ struct minmax_lp_pipeline {
                       std::byte* scratch_memory) {
     launch(context, placement.physical_to_logical.extent(0),
            update_body(first_layer, placement, on), scratch_memory);
+  }
+
+  /// Waits, and throws for the first layer whose placement the last `update` refused.
+  void expect_updated(std::string_view function) const {
+    expect_sound(function, updates.read(), layers, {.list = {}, .ranks_of_layer = true});
   }
 
   /// Waits, and throws for the first slot or rank in which a placement differs from the one that

@@ -15,7 +15,6 @@
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/planning.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -81,101 +80,6 @@ inline void expect_comparable(std::string_view function, placement_ref const& pl
                 "experts");
 }
 
-inline void throw_resize_fault(refused_value const& refused) {
-  switch (refused.found().kind) {
-    case fault_kind::rank_offsets:
-      refused.fail(refused.found().side == fault_side::from ? "from.rank_offsets" : "rank_offsets",
-                   "offsets that rise from 0 to at most the number of slots",
-                   refused.got() + refused.where("rank"));
-    case fault_kind::expert_id:
-      refused.fail("from.physical_to_logical", "-1 or an expert of the layer",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::stray_slot:
-      refused.fail("from.physical_to_logical", "-1 in slots that belong to no rank",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::source_rank:
-      refused.fail("source_ranks",
-                   text("-1 or a rank below the ", refused.found().also, " of from"),
-                   text(refused.found().got, " for rank ", refused.found().where));
-    case fault_kind::source_twice:
-      refused.fail("source_ranks", "every rank of from at most once",
-                   text("rank ", refused.found().where, " ", refused.found().got, " times"));
-    case fault_kind::rank_room:
-      refused.fail("rank_offsets",
-                   text("a slot of rank ", refused.found().also, " for every expert that it holds"),
-                   text("none for expert ", refused.got(), refused.where("slot")));
-    default:
-      break;
-  }
-}
-
-/// `lists` is the name of the argument with the replicas of every expert.
-inline void throw_map_fault(refused_value const& refused, std::string_view lists = {}) {
-  throw_topology_fault(refused);
-  switch (refused.found().kind) {
-    case fault_kind::expert_id:
-      refused.fail("physical_to_logical", "-1 or an expert of the layer",
-                   refused.got() + refused.also("rank") + refused.where("slot"));
-    case fault_kind::stray_slot:
-      refused.fail("physical_to_logical", "-1 in slots that belong to no rank",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::missing_expert:
-      refused.fail("physical_to_logical", "at least 1 slot of every expert",
-                   refused.got() + refused.where("expert"));
-    case fault_kind::miscounted:
-      refused.fail("replica_count",
-                   text(refused.found().also, " copies, as in physical_to_logical"),
-                   refused.got() + refused.where("expert"));
-    case fault_kind::shared_rank:
-      refused.fail("physical_to_logical", "at most 1 replica of an expert on a rank",
-                   refused.got() + refused.also("rank") + refused.where("expert"));
-    case fault_kind::shared_node:
-      refused.fail("physical_to_logical", "at most 1 replica of an expert on a node",
-                   refused.got() + refused.also("node") + refused.where("expert"));
-    case fault_kind::dead_rank:
-      refused.fail("physical_to_logical", "-1 in the slots of a rank that is not active",
-                   refused.got() + refused.also("rank") + refused.where("slot"));
-    case fault_kind::replica_offsets:
-      refused.fail("replica_offsets", "offsets that rise from 0 to at most the number of slots",
-                   refused.got() + refused.where("offset"));
-    case fault_kind::replica_gap:
-      refused.fail(lists, "-1 only behind all slots of an expert",
-                   text("slot ", refused.found().got, " behind a -1", refused.in_layer(),
-                        refused.where("expert")));
-    case fault_kind::replica_slot:
-      refused.fail(lists, "slots from 0 to below the number of slots",
-                   refused.got() + refused.where("expert"));
-    case fault_kind::replica_twice:
-      refused.fail(lists, "every slot once",
-                   text("slot ", refused.found().got, " again", refused.in_layer(),
-                        refused.where("expert")));
-    case fault_kind::replica_elsewhere:
-      refused.fail(lists, "slots that hold the expert",
-                   text("slot ", refused.found().also, ", which holds ", refused.got(),
-                        refused.where("expert")));
-    case fault_kind::replica_unlisted:
-      refused.fail(lists, "every slot that holds the expert",
-                   text("no slot ", refused.got(), refused.where("expert")));
-    case fault_kind::replica_width:
-      refused.fail("logical_to_physical", text("at least ", refused.found().also, " columns"),
-                   refused.got() + refused.where("expert"));
-    case fault_kind::rank_gap:
-      refused.fail("rank_experts", "-1 only behind all experts of a rank",
-                   text("expert ", refused.found().got, " behind a -1", refused.in_layer(),
-                        refused.where("rank")));
-    case fault_kind::rank_entry:
-      refused.fail("rank_experts", "-1 or an expert", refused.got() + refused.where("rank"));
-    case fault_kind::rank_width:
-      refused.fail("rank_experts", text("at least ", refused.found().also, " columns"),
-                   refused.got() + refused.where("rank"));
-    case fault_kind::rank_total:
-      refused.fail("physical_to_logical", text("at least ", refused.found().also, " slots"),
-                   refused.got());
-    default:
-      break;
-  }
-}
-
 /// Returns a caller's input ids, int32 or int64, for bodies that read int32.
 template <class Context, class Id, int Rank>
 int32_ids<Context, Id const, Rank> input_ids(Context const& context,
@@ -198,25 +102,23 @@ inline constexpr bool is_input = std::is_const_v<typename Ids::element>;
 template <class Context, class Body, class... Ids>
 void run_map(std::string_view function, Context const& context, index_t layers, Body body,
              std::string_view lists, Ids const&... ids) {
-  run_planning(
-      function, context, layers, 1,
-      [lists](refused_value const& refused) { throw_map_fault(refused, lists); },
-      [&](problem_report* reports) {
-        [[maybe_unused]] auto const load = [](auto const& view) {
-          if constexpr (is_input<std::remove_cvref_t<decltype(view)>>) {
-            view.load();
-          }
-        };
-        [[maybe_unused]] auto const store = [](auto const& view) {
-          if constexpr (!is_input<std::remove_cvref_t<decltype(view)>>) {
-            view.store();
-          }
-        };
-        (load(ids), ...);
-        body.reports = reports;
-        launch(context, layers, body);
-        (store(ids), ...);
-      });
+  run_planning(function, context, layers, 1, {{{"replica_slots", lists}}},
+               [&](problem_report* reports) {
+                 [[maybe_unused]] auto const load = [](auto const& view) {
+                   if constexpr (is_input<std::remove_cvref_t<decltype(view)>>) {
+                     view.load();
+                   }
+                 };
+                 [[maybe_unused]] auto const store = [](auto const& view) {
+                   if constexpr (!is_input<std::remove_cvref_t<decltype(view)>>) {
+                     view.store();
+                   }
+                 };
+                 (load(ids), ...);
+                 body.reports = reports;
+                 launch(context, layers, body);
+                 (store(ids), ...);
+               });
 }
 
 /// Converts a slot map to counts.
@@ -317,7 +219,9 @@ void resize_map(std::string_view function, Context const& context, ranked_source
   auto const out = output_ids(context, map);
   auto const copies = output_ids(context, counts);
   resize_placement_body body{source, in.view(), ranges, out.view(), copies.view()};
-  run_planning(function, context, map.extent(0), 1, throw_resize_fault,
+  run_planning(function, context, map.extent(0), 1,
+               {{{"rank_offsets", "from.rank_offsets", "rank_offsets"},
+                 {"physical_to_logical", "from.physical_to_logical"}}},
                [&](problem_report* reports) {
                  in.load();
                  body.reports = reports;

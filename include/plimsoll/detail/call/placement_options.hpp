@@ -9,9 +9,7 @@
 #include <string_view>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -96,28 +94,6 @@ inline void expect_groups(std::string_view function, index_t experts, index_t gr
   expect_between(function, "groups", 1, experts, groups, "groups");
   if (experts % groups != 0) {
     fail(function, "groups", text("a number that divides ", experts, " experts"), text(groups));
-  }
-}
-
-inline void throw_placement_fault(refused_value const& refused) {
-  throw_load_fault(refused);
-  throw_topology_fault(refused);
-  switch (refused.found().kind) {
-    case fault_kind::copies:
-      refused.fail("replica_count", "1 to 32767 copies of every expert",
-                   refused.got() + refused.where("expert"));
-    case fault_kind::copies_total:
-      refused.fail("replica_count", "a total of at most the slots",
-                   refused.got() + refused.where("node"));
-    case fault_kind::no_room_apart:
-      refused.fail(
-          "replica_anti_affinity", "slots for all copies under the required rule",
-          text(refused.found().got, " copies", refused.in_layer(), refused.where("expert")));
-    case fault_kind::group_places:
-      refused.fail("groups", text("no more than the nodes' slots hold, ", refused.found().got),
-                   text("more", refused.in_layer()));
-    default:
-      break;
   }
 }
 

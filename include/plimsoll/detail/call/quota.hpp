@@ -12,7 +12,6 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/quota.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/checked_call.hpp>
@@ -40,39 +39,6 @@ inline slot_ranges ranges_of(checked_call& call, placement_ref const& placement)
   expect_rank_offsets(call, "placement.rank_offsets", placement.rank_offsets, map.extent(0),
                       placement.ranks);
   return {placement.rank_offsets, map.extent(1), placement.ranks};
-}
-
-/// `loads` is the name of the argument with the loads.
-inline void throw_quota_fault(refused_value const& refused, std::string_view loads) {
-  throw_load_fault(refused, loads);
-  throw_map_fault(refused);
-  switch (refused.found().kind) {
-    case fault_kind::share:
-      refused.fail("split", "values from 0 to the load of the slot's expert, 0 in empty slots",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::shares:
-      refused.fail("split", text("shares that add up to the expert's load, ", refused.found().got),
-                   text("others", refused.in_layer(), refused.where("expert")));
-    default:
-      break;
-  }
-}
-
-/// Throws if a layer of the loads that `function` took as `argument` could not be rounded.
-inline void expect_rounded(std::string_view function, std::string_view argument,
-                           quota_report const& report, index_t layer) {
-  if (report.refused) {
-    throw_quota_fault({function, report.refused, layer}, argument);
-  }
-}
-
-/// Throws for the first layer that `round_split` could not round.
-inline void expect_all_rounded(std::vector<quota_report> const& reports) {
-  index_t layer = 0;
-  for (quota_report const& report : reports) {
-    expect_rounded("round_split", "loads", report, layer);
-    ++layer;
-  }
 }
 
 template <class Context, class Loads>

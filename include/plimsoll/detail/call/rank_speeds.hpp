@@ -12,7 +12,6 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/common/rank_levels.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/rows.hpp>
@@ -60,10 +59,13 @@ rank_speeds read_speeds(std::string_view function, Context const& context, rank_
   if (on.speeds.data != nullptr) {
     copy_to_host(context, on.speeds, speed.data());
   }
+  fault_names const names{{{"on.", "options.on."}}};
+  auto const speed_fault = [&speed](fault_kind kind, std::size_t r, index_t also) {
+    return fault_of(kind, static_cast<index_t>(r), speed[r], also);
+  };
   for (std::size_t r = 0; r < n; ++r) {
     if (!(speed[r] >= topology::least_speed && speed[r] <= topology::greatest_speed)) {
-      fail(function, "options.on.speeds", "values from 2^-64 to 2^64",
-           text(speed[r], " for rank ", r));
+      expect_no_fault(function, speed_fault(fault_kind::speed, r, -1), -1, names);
     }
     if (lives[r] == 0) {
       speed[r] = 0;
@@ -71,12 +73,12 @@ rank_speeds read_speeds(std::string_view function, Context const& context, rank_
   }
   double const fastest = result.fastest = *std::max_element(speed.begin(), speed.end());
   if (fastest == 0) {
-    fail(function, "options.on.active", "at least 1 live rank", "0");
+    expect_no_fault(function, fault_of(fault_kind::no_rank), -1, names);
   }
   for (std::size_t r = 0; r < n; ++r) {
     if (speed[r] > 0 && speed[r] < fastest * topology::least_relative_speed) {
-      fail_relative_speed(function, "options.on.speeds", speed[r], static_cast<index_t>(r),
-                          std::find(speed.begin(), speed.end(), fastest) - speed.begin());
+      auto const first = std::find(speed.begin(), speed.end(), fastest) - speed.begin();
+      expect_no_fault(function, speed_fault(fault_kind::relative_speed, r, first), -1, names);
     }
     result.equal_speeds = result.equal_speeds && (speed[r] == 0 || speed[r] == fastest);
   }

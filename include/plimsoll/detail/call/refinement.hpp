@@ -52,22 +52,6 @@ inline placement_options options_for(std::string_view function, placement_ref co
   return where;
 }
 
-inline void throw_refinement_fault(refused_value const& refused) {
-  throw_placement_fault(refused);
-  throw_map_fault(refused);
-  switch (refused.found().kind) {
-    case fault_kind::unusable_slot:
-      refused.fail("physical_to_logical", "-1 in slots of dead ranks and of no rank",
-                   refused.got() + refused.where("slot"));
-    case fault_kind::off_node:
-      refused.fail("physical_to_logical",
-                   text("replicas on the node that lists their expert, node ", refused.found().got),
-                   text("another node", refused.in_layer(), refused.where("expert")));
-    default:
-      break;
-  }
-}
-
 template <class Context, class Loads>
 void enqueue_refine(Context const& context, Loads const& loads, placement_options const& where,
                     refinement_options const& options, matrix_ref<std::int32_t> physical_to_logical,

@@ -175,15 +175,9 @@ class replan_judge {
     index_t const steps = loads.extent(0);
     index_t const layers = loads.extent(1);
     expect_like(in_use, plan, argument);
-    on_behalf_of(name_, name_,
-                 {{"physical_to_logical", argument + ".physical_to_logical"},
-                  {"replica_count", argument + ".replica_count"},
-                  {"rank_offsets", argument + ".rank_offsets"}},
-                 [&] {
-                   run_planning(name_, context_, layers, 1, throw_latency_fault,
-                                [&](problem_report* reports) {
-                                  enqueue_validate(context_, plan, {.on = options_.on}, reports);
-                                });
+    run_planning(name_, context_, layers, 1, {{{"", argument + "."}}},
+                 [&](problem_report* reports) {
+                   enqueue_validate(context_, plan, {.on = options_.on}, reports);
                  });
     buffer<replan_sample, Context> const samples(context_, steps * layers);
     bool const is_optimal = options_.split == split_rule::optimal;
@@ -202,23 +196,21 @@ class replan_judge {
             replan_sample* samples) const {
     auto const& map = plan.physical_to_logical;
     index_t const problems = loads.extent(0) * loads.extent(1);
-    on_behalf_of(name_, name_, {{"cost", "options.cost"}}, [&] {
-      run_planning(name_, context_, loads.extent(1), loads.extent(0), throw_latency_fault,
-                   [&](problem_report* reports) {
-                     launch(context_, problems,
-                            replan_gate_body<Loads, Cost>{
-                                .loads = loads,
-                                .physical_to_logical = map,
-                                .replica_count = plan.replica_count,
-                                .ranges = {plan.rank_offsets, map.extent(1), plan.ranks},
-                                .speed = speed_.data(),
-                                .total_speed = total_speed_,
-                                .peaks = peaks,
-                                .cost = options_.cost,
-                                .samples = samples,
-                                .reports = reports});
-                   });
-    });
+    run_planning(name_, context_, loads.extent(1), loads.extent(0), {{{"cost", "options.cost"}}},
+                 [&](problem_report* reports) {
+                   launch(context_, problems,
+                          replan_gate_body<Loads, Cost>{
+                              .loads = loads,
+                              .physical_to_logical = map,
+                              .replica_count = plan.replica_count,
+                              .ranges = {plan.rank_offsets, map.extent(1), plan.ranks},
+                              .speed = speed_.data(),
+                              .total_speed = total_speed_,
+                              .peaks = peaks,
+                              .cost = options_.cost,
+                              .samples = samples,
+                              .reports = reports});
+                 });
   }
 
   /// Samples every step under a plan of the candidate that was not made from it.

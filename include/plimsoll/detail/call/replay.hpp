@@ -9,7 +9,6 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/replay.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/minmax_lp.hpp>
 #include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
@@ -45,11 +44,6 @@ void expect_replay(std::string_view function, Loads const& loads, placement_ref 
   static_cast<void>(with_ranks_of(function, options.on, placement.ranks));
   expect_no_speeds(function, options.on, "balancedness counts tokens");
   expect_enumerator(function, "options.split", split_rule::optimal, options.split);
-}
-
-inline void throw_replay_fault(refused_value const& refused) {
-  throw_load_fault(refused);
-  throw_map_fault(refused);
 }
 
 inline index_t replay_reports(index_t steps, index_t layers) {

@@ -8,9 +8,7 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/replication.hpp>
-#include <plimsoll/detail/call/fixed_load.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
@@ -44,33 +42,6 @@ inline void expect_replication_options(std::string_view function, index_t layers
   checked_call call(function, {{"experts", experts}});
   call.expect_given("options.min_copies_each", options.min_copies_each, "[experts]");
   call.expect_given("options.max_copies_each", options.max_copies_each, "[experts]");
-}
-
-inline void throw_replication_fault(refused_value const& refused) {
-  throw_load_fault(refused);
-  throw_topology_fault(refused);
-  switch (refused.found().kind) {
-    case fault_kind::floor:
-      refused.fail("min_copies", "at least 1 for every expert",
-                   refused.got() + refused.where("expert"));
-    case fault_kind::cap_below_floor:
-      refused.fail("max_copies", "at least min_copies for every expert",
-                   refused.got() + refused.where("expert"));
-    case fault_kind::floors:
-      refused.fail(
-          "slots",
-          text("at least ", refused.found().got, " on live ranks, for all required copies"),
-          text(refused.found().also, refused.in_layer(), refused.where("node")));
-    case fault_kind::floors_apart:
-      refused.fail("replica_anti_affinity",
-                   "slots for min_copies of every expert under the required rule",
-                   refused.got() + refused.where("node"));
-    case fault_kind::caps:
-      refused.fail("max_copies", "a total of at least the slots",
-                   refused.got() + refused.where("node"));
-    default:
-      break;
-  }
 }
 
 template <class Context, class Loads>

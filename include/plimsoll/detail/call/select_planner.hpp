@@ -302,13 +302,9 @@ class loaded_steps {
   loaded_steps(std::string_view name, Context const& context, Loads const& loads)
       : layers_(static_cast<std::size_t>(loads.extent(1))) {
     buffer<std::uint8_t, Context> const loaded(context, loads.extent(0) * loads.extent(1));
-    run_planning(
-        name, context, loads.extent(1), 1,
-        [](refused_value const& refused) { throw_load_fault(refused); },
-        [&](problem_report* reports) {
-          launch(context, loads.extent(1),
-                 history_check_body<Loads>{loads, loaded.data(), reports});
-        });
+    run_planning(name, context, loads.extent(1), 1, [&](problem_report* reports) {
+      launch(context, loads.extent(1), history_check_body<Loads>{loads, loaded.data(), reports});
+    });
     loaded_ = loaded.read();
   }
 

@@ -9,7 +9,6 @@
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/algorithm/slot_assignment.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -24,14 +23,6 @@ inline void expect_slot_assignment_options(std::string_view function,
   expect_rank_set(function, options.on);
   expect_no_speeds(function, options.on, "slots are divided by number");
   expect_enumerator(function, "options.remainder", remainder_spread::endpoints, options.remainder);
-}
-
-inline void throw_slot_assignment_fault(refused_value const& refused) {
-  throw_topology_fault(refused);
-  if (refused.found().kind == fault_kind::layer_slots) {
-    refused.fail("layer_slots", "at least 0 in every layer",
-                 text(refused.found().got, " in layer ", refused.found().where));
-  }
 }
 
 /// Divides the slots of `plans` plans, which have the same number of consecutive rows, and writes

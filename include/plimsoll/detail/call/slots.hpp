@@ -10,7 +10,6 @@
 
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/call/placement_maps.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/common/topology.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
@@ -67,12 +66,12 @@ host_slots read_slots(std::string_view function, Context const& context,
     for (index_t r = 0; r < result.ranks; ++r) {
       if (!is_slot_range(begin, r, slots)) {
         double const end = begin[r + 1];
-        throw_topology_fault({function, fault_of(fault_kind::rank_offsets, r, end), layer});
+        expect_no_fault(function, fault_of(fault_kind::rank_offsets, r, end), layer);
       }
       for (index_t slot = begin[r]; slot < begin[r + 1]; ++slot) {
         double const expert = result.experts_of(layer)[slot];
         if (expert < -1 || expert >= static_cast<double>(experts)) {
-          throw_map_fault({function, fault_of(fault_kind::expert_id, slot, expert, r), layer});
+          expect_no_fault(function, fault_of(fault_kind::expert_id, slot, expert, r), layer);
         }
       }
     }

@@ -155,7 +155,7 @@ std::vector<certificate> run_swap_search(std::string_view name, Context const& c
                                          matrix_ref<double> restart_scores) {
   int32_ids<Context, Id, 2> const map(context, physical_to_logical);
   return run_planning(
-      name, context, loads.extent(1), 1, throw_latency_fault, [&](problem_report* reports) {
+      name, context, loads.extent(1), 1, latency_names, [&](problem_report* reports) {
         enqueue_swap_search(context, loads, cost, options, map.view(), restart_scores, reports);
         map.store();
       });

@@ -116,13 +116,9 @@ class transfer_check {
   /// Checks the placements of a layer, finds the ranks of slots and counts copies.
   void read_layer() {
     serial_team team;
-    refused_value const refused{
-        function_,
-        pair_.refuse(team, layer_, rank_of_.data(), copies_.data(), new_copies_.data()).refused,
-        layer_};
-    if (refused.found()) {
-      throw_migration_fault(refused);
-    }
+    expect_no_fault(function_,
+                    pair_.refuse(team, layer_, rank_of_.data(), copies_.data(), new_copies_.data()),
+                    layer_, migration_names);
   }
 
   void start_layer() {

@@ -21,7 +21,6 @@
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/call/slots.hpp>
-#include <plimsoll/detail/call/topology.hpp>
 #include <plimsoll/detail/checked_call.hpp>
 #include <plimsoll/detail/common/rank_levels.hpp>
 #include <plimsoll/detail/common/topology.hpp>
@@ -83,28 +82,6 @@ inline slot_ranges waterline_ranges(std::string_view function, std::string_view 
   return {row, slots, ranks};
 }
 
-/// Throws what `waterline_tables_body` refused. `options` is the prefix of the arguments, and
-/// `slots` the argument that gives a rank no slot.
-inline void throw_waterline_tables_fault(refused_value const& refused, std::string const& options,
-                                         std::string_view slots) {
-  fault const& found = refused.found();
-  throw_rank_fault(refused, options + "on");
-  switch (found.kind) {
-    case fault_kind::unequal_ranks:
-      refused.fail("options.arithmetic", "exact unless all ranks are live and equal",
-                   found.got < static_cast<double>(found.also) ? "sglang with a dead rank"
-                                                               : "sglang with unequal speeds");
-    case fault_kind::rank_offsets:
-      refused.fail(options + "rank_offsets",
-                   "offsets that rise from 0 to at most the number of slots",
-                   text(found.also, " and ", found.got, " for rank ", found.where));
-    case fault_kind::empty_rank:
-      refused.fail(slots, "at least 1 slot for every live rank", text("0 for rank ", found.where));
-    default:
-      break;
-  }
-}
-
 /// Returns a call of a member, with the axes of the options.
 inline checked_call waterline_call(std::string_view function, waterline_options const& options) {
   return {function,
@@ -147,27 +124,6 @@ void expect_waterline_rows(std::string_view function, waterline_options const& o
   if (is_given(function, "rows.ranks", rows.ranks)) {
     expect_extent(function, "rows.ranks", tokens, rows.ranks.extent(0), "tokens");
   }
-}
-
-/// Throws for a report of refused loads or of a source without a plan; `function` takes the loads.
-inline void throw_waterline_fault(std::string_view function, waterline_report const& report) {
-  fault const& found = report.refused;
-  if (!found) {
-    return;
-  }
-  if (found.kind == fault_kind::source) {
-    fail("waterline::fill", "source",
-         found.where < 0 ? "a source for which plan was called"
-                         : text(found.where, ", for which plan was last called"),
-         text(found.got));
-  }
-  if (found.kind == fault_kind::tokens) {
-    fail(function, "loads", "at most 2^31 - 1 tokens in all", text(found.got));
-  }
-  fail(function, "loads",
-       found.kind == fault_kind::load ? "values from 0 to 2^31 - 1"
-                                      : "0 of a rank that is not active",
-       text(found.got, " in row ", found.also, ", rank ", found.where));
 }
 
 inline waterline_rules rules_of(waterline_options const& options) {
@@ -220,8 +176,9 @@ class waterline_pipeline {
               tables_.numbers};
     take_memory();
     enqueue_update(ranges, &options.on);
-    throw_waterline_tables_fault({name, last_update()}, "options.",
-                                 given ? "options.rank_offsets" : "options.slots");
+    expect_no_fault(name, last_update(), -1,
+                    {{{"on.", "options.on."},
+                      {"rank_offsets", given ? "options.rank_offsets" : "options.slots"}}});
   }
 
   [[nodiscard]] Context const& context() const { return context_; }
@@ -229,8 +186,10 @@ class waterline_pipeline {
   [[nodiscard]] vector_ref<waterline_report> report() const { return {arrays_.report, 1}; }
   /// Waits for the context's work and throws what the last calls refused.
   void check(std::string_view function, std::string_view update) const {
-    throw_waterline_tables_fault({update, last_update()}, "", "rank_offsets");
-    throw_waterline_fault(function, on_host(context_, report()).front());
+    expect_no_fault(update, last_update());
+    fault const found = on_host(context_, report()).front().refused;
+    // Any other is a value of the loads, which `function` takes.
+    expect_no_fault(found.kind == fault_kind::source ? "waterline::fill" : function, found);
   }
   [[nodiscard]] vector_ref<std::int64_t const> slack() const {
     return {arrays_.line.slack, options_.on.ranks};
