@@ -415,12 +415,12 @@ namespace detail {
 template <class T>
 constexpr vector_ref<T> one_element(std::string_view function, argument_name const& argument,
                                     scalar_ref<T> const& element) {
-  vector_ref<T> const view(element.data_handle(), element.extent());
-  if (view.extent(0) != 1) {
-    fail(function, argument, "1 element", text(view.extent(0)));
+  vector_ref<T> const one(element.data_handle(), element.extent());
+  if (one.extent(0) != 1) {
+    fail(function, argument, "1 element", text(one.extent(0)));
   }
-  expect_elements(function, argument, view);
-  return view;
+  expect_elements(function, argument, one);
+  return one;
 }
 
 }  // namespace detail
