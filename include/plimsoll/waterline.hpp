@@ -106,7 +106,8 @@ class waterline {
 
   /// @brief Finds the level and the slack of other ranks that the source's rows may take.
   /// @param loads `[2, ranks]` int64, at least 0, in the policy's memory: routed load and tokens at
-  ///   home of every rank; at most 2^31 - 1 in total. With `counted_ranks::own`, the source's counts
+  ///   home of every rank; at most 2^31 - 1 in total. With `counted_ranks::own`, the counts of the
+  ///   source
   /// @param source the rank whose rows `fill` will place
   /// @throws invalid_input for shapes and the source; `check` throws for values
   /// @complexity O(ranks log(tokens)), times the bits of a level where ranks differ in speed

@@ -1,4 +1,4 @@
-// expect-error: an output of one element must be an object of its type that is neither const nor temporary, or a view of one
+// expect-error: an output of one element must be an object of its type that is neither const nor
 // errors: 1
 #include <plimsoll/quota.hpp>
 
