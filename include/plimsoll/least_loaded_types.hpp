@@ -45,8 +45,8 @@ enum class small_excess_policy : std::int32_t {
   home     ///< it stays at home, above capacity (LLEP's text)
 };
 
-/// Homes of the experts of a layer, of which at most one member is given. Empty: experts are held in
-/// contiguous blocks, and the block of rank r begins at expert floor(r experts / ranks).
+/// Homes of the experts of a layer, of which at most one member is given. Empty: experts are held
+/// in contiguous blocks, and the block of rank r begins at expert floor(r experts / ranks).
 struct expert_homes {
   /// The slots of one layer: an expert may be held by several ranks. `replica_count` is not read.
   placement_ref residents = {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// Moving from the placement in use to another one at little cost: `align` renames ranks so that
-/// few experts move, `plan_within` finds the best plan within a budget of moves, and `plan_transfers`
-/// lists the weights to transfer, in rounds.
+/// few experts move, `plan_within` finds the best plan within a budget of moves, and
+/// `plan_transfers` lists the weights to transfer, in rounds.
 ///
 /// A *move* is an expert that arrives on a rank which did not hold it. A rank that holds the expert
 /// already copies it locally.

@@ -265,8 +265,8 @@ void ranks_to_slots(P const& policy, Lists const& rank_experts, Map&& physical_t
 /// leave with their replicas.
 ///
 /// A rank that stays keeps the experts of its slots, in their order. So the result is the placement
-/// in use from which `align`, `plan_within` and `plan_transfers` go on: a plan with as many ranks and
-/// slots as the new one, in which experts may be missing.
+/// in use from which `align`, `plan_within` and `plan_transfers` go on: a plan with as many ranks
+/// and slots as the new one, in which experts may be missing.
 ///
 /// @param from slot map, number of ranks and rank offsets; the number of experts is that of
 ///   `replica_count`, whose elements are not read. Experts may be missing

@@ -87,7 +87,8 @@ void check(P const& policy, Reports const& reports) {
 /// @param quotas `[slots]` int32, at least 0, as `round_split` writes them
 /// @param counts `[ranks, experts]` int32, at least 0: tokens of every source for every expert;
 ///   tokens beyond an expert's quotas get no quota
-/// @param placement one layer's slots and ranks, in the policy's memory, as `round_split` accepts them
+/// @param placement one layer's slots and ranks, in the policy's memory, as `round_split` accepts
+///   them
 /// @param on the nodes, into which ranks are numbered node by node; ranks come from the placement,
 ///   and all of them are live
 /// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s

@@ -38,8 +38,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// every layer under the plan in use, added up, less that under the candidate. Times are those of
 /// `options.cost`, so that balance is worth nothing where tokens cost nothing (`moe_cost`).
 ///
-/// The cost of moving is the duration of `plan_transfers`, as far as steps wait for it, and a stall for
-/// each layer that changes. With the mean gain g of a step, its standard error s, and k =
+/// The cost of moving is the duration of `plan_transfers`, as far as steps wait for it, and a stall
+/// for each layer that changes. With the mean gain g of a step, its standard error s, and k =
 /// `options.standard_errors`, the answer for a horizon of n steps is
 ///
 /// - `keep` if nothing changes; if n (g + k s) is at most the cost, so that moving would not pay
@@ -69,7 +69,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   and costs, naming layer, step and expert or rank
 /// @complexity per plan and step: O(slots + ranks cost) per layer; `optimal`: one
 ///   `minmax_lp::solve`; and `plan_transfers` per candidate
-/// @workspace 112 bytes per step and layer; `optimal`: 64 more, and as `minmax_lp`; as `plan_transfers`
+/// @workspace 112 bytes per step and layer; `optimal`: 64 more, and as `minmax_lp`; as
+///   `plan_transfers`
 /// @stream synchronizes
 /// @determinism the same bits under every policy, if a cost of your own has them
 template <execution_policy P, class Loads, class Cost>

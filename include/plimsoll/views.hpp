@@ -425,8 +425,8 @@ constexpr vector_ref<T> one_element(std::string_view function, argument_name con
 
 }  // namespace detail
 
-/// View of `Rank` dimensions, stored or computed. Overloads that differ in the rank are told apart by
-/// it; elements are checked inside the calls, whose messages name the argument.
+/// View of `Rank` dimensions, stored or computed. Overloads that differ in the rank are told apart
+/// by it; elements are checked inside the calls, whose messages name the argument.
 template <class M, int Rank>
 concept view_of_rank = detail::readable<M, Rank>;
 

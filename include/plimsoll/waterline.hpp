@@ -86,8 +86,8 @@ class waterline {
   /// @param topk_ids `[tokens, top_k]` int32 or int64: slots, or -1; in the policy's memory
   /// @param source the rank whose tokens these are
   /// @param[out] loads `[2, ranks]` int64: row 0 counts the ids in each rank's slots; row 1, at the
-  ///   source, the tokens with at least one such id (with SGLang's arithmetic all tokens), 0 elsewhere. Ids
-  ///   that are not a slot are left out (`fill` reports them)
+  ///   source, the tokens with at least one such id (with SGLang's arithmetic all tokens), 0
+  ///   elsewhere. Ids that are not a slot are left out (`fill` reports them)
   /// @throws invalid_input for shapes and the source
   /// @complexity O(tokens top_k + ranks tokens / 512)
   /// @stream enqueues two kernels; neither allocates nor synchronizes

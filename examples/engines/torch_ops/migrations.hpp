@@ -79,8 +79,8 @@ struct migrations {
   }
 };
 
-/// Results of `decide_replan` by name, in host memory or without values: answers by their numbers in
-/// `plimsoll::replan_answer`, as int64, and the other numbers as float64; those of layers are
+/// Results of `decide_replan` by name, in host memory or without values: answers by their numbers
+/// in `plimsoll::replan_answer`, as int64, and the other numbers as float64; those of layers are
 /// `[layers]`.
 class gate_results {
  public:

@@ -34,9 +34,9 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// `count` fills this rank's row of `counts`, which the engine all-gathers in place; `plan` then
 /// makes the same plan on every rank, and `route` chooses the destinations of this rank's token
 /// copies. One all-to-all sends the rows, with `send_counts` and `receive_counts`; weights are sent
-/// as `plan_transfers` lists; `arrange` gives the order in which a grouped GEMM computes the received
-/// rows. In a backward pass the gradients of received weights go back along the transfers, and the
-/// home adds them to its own.
+/// as `plan_transfers` lists; `arrange` gives the order in which a grouped GEMM computes the
+/// received rows. In a backward pass the gradients of received weights go back along the transfers,
+/// and the home adds them to its own.
 ///
 /// The constructor allocates all memory, so that all calls but `check` can be captured in a CUDA
 /// graph, together with the all-gather between them. One object works on one step of a layer

@@ -62,9 +62,9 @@ class lplb {
   /// @param placement slots and ranks of every layer, in the policy's memory
   /// @param options options of the split and of `dispatch`
   /// @throws invalid_input as `minmax_lp`, and for options
-  /// @workspace from the policy: that of `minmax_lp` and `round_split`, which share their scratch; 16
-  ///   bytes more per slot and 4 per expert; and for each 512 of options.max_token_copies 4 bytes
-  ///   per expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
+  /// @workspace from the policy: that of `minmax_lp` and `round_split`, which share their scratch;
+  ///   16 bytes more per slot and 4 per expert; and for each 512 of options.max_token_copies 4
+  ///   bytes per expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
   /// @stream synchronizes
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
       : options_(options),

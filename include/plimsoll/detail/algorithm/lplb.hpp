@@ -14,8 +14,8 @@
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
-/// Runs the body of `minmax_lp` and then that of `round_split` on the split that the first wrote. Problem
-/// = layer.
+/// Runs the body of `minmax_lp` and then that of `round_split` on the split that the first wrote.
+/// Problem = layer.
 template <class Loads>
 struct lplb_plan_body {
   // A step plans few layers, so that a block for each finds room. It takes a quarter fewer

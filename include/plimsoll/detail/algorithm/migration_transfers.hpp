@@ -117,7 +117,8 @@ struct transfer_arrays {
                       0};
 };
 
-/// Body of `plan_transfers`. Problem = layer. Slots without a transfer get one whose destination is -1.
+/// Body of `plan_transfers`. Problem = layer. Slots without a transfer get one whose destination is
+/// -1.
 struct transfers_body {
   using device_team = block<128>;
 

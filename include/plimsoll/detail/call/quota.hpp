@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `round_split`, `divide_quotas` and `dispatch`: checks shapes, launches the bodies, and names
-/// refused values.
+/// Calls of `round_split`, `divide_quotas` and `dispatch`: checks shapes, launches the bodies, and
+/// names refused values.
 #pragma once
 
 #include <cstddef>
