@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -85,8 +84,8 @@ inline double sum_towards(bool up, double a, double b) {
   double const sum = a + b;
   double const part = sum - a;
   double const error = (a - (sum - part)) + (b - part);  // a + b - sum, exactly
-  return up && error > 0    ? std::nextafter(sum, INFINITY)
-         : !up && error < 0 ? std::nextafter(sum, 0.0)
+  return up && error > 0    ? __builtin_nextafter(sum, __builtin_inf())
+         : !up && error < 0 ? __builtin_nextafter(sum, 0.0)
                             : sum;
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -194,7 +193,7 @@ class unseen_gains {
     }
     double const of_layer = divide(static_cast<double>(own.sum), static_cast<double>(own.count));
     double const mean = mean_difference(of_[kind].samples[2], {}).mean;
-    return static_cast<balance_units>(std::floor(multiply(0.5, detail::add(of_layer, mean))));
+    return static_cast<balance_units>(__builtin_floor(multiply(0.5, detail::add(of_layer, mean))));
   }
 
  private:

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -31,7 +30,7 @@ struct rank_speeds {
   /// Returns the speeds in integer units; `stored` is where the policy keeps the elements of
   /// `speed`.
   [[nodiscard]] speed_units units(double const* stored) const {
-    return {stored, equal_speeds ? 1.0 : std::ldexp(1.0, 44 - std::ilogb(fastest)), equal_speeds};
+    return {stored, equal_speeds ? 1.0 : __builtin_ldexp(1.0, 44 - __builtin_ilogb(fastest)), equal_speeds};
   }
   [[nodiscard]] index_t live() const {
     return std::count_if(speed.begin(), speed.end(),

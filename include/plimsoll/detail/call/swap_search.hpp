@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -66,7 +65,7 @@ inline void expect_searchable(std::string_view name, index_t steps, index_t laye
 }
 
 inline step_objective objective_of(swap_search_options const& options, index_t steps) {
-  double const within = std::ceil(options.quantile * static_cast<double>(steps));
+  double const within = __builtin_ceil(options.quantile * static_cast<double>(steps));
   return {options.objective == latency_objective::total, steps - static_cast<index_t>(within)};
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -56,7 +55,7 @@ inline void expect_waterline_options(std::string_view function, waterline_option
   };
   expect_preference("options.local_preference", options.local_preference);
   expect_preference("options.node_preference", options.node_preference);
-  if (!std::isfinite(options.weight)) {
+  if (!__builtin_isfinite(options.weight)) {
     fail(function, "options.weight", "a finite number", text(options.weight));
   }
   expect_enumerator(function, "options.method", fill_method::sampled, options.method);
