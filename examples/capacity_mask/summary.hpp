@@ -92,7 +92,7 @@ inline bool print_step(int number, step_ref const& step, options const& o, ids_r
   print_loads(title, o, routed);
   print_loads("       after", o, step.kept.ids);
   bool const right = is_right(step);
-  plimsoll::capacity_report const& report = step.kept.report[0];
+  plimsoll::capacity_report const& report = *step.kept.report;
   std::printf("       dropped %.1f %% of the choices", 100 * report.dropped_fraction);
   if (o.priority) {
     std::printf(", %.1f %% of images' and %.1f %% of text's", lost(step, o, 0), lost(step, o, 1));

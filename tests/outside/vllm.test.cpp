@@ -367,9 +367,9 @@ TEST_CASE("outside: vLLM: the holders of an expert share its transfers") {
   // vLLM's slots of ranks 2 to 4 hold an expert that nobody holds afterwards. That loses its
   // weights, and is refused here.
   placements const lost{5, 2, {0, 0, 1, 1, 1}, {0, 0, 0, 0, 0}};
-  CHECK(refusal_of([&] {
-          transfers_of(lost);
-        }).starts_with("plan_transfers: to.physical_to_logical: expected every expert on a live rank"));
+  CHECK(refusal_of([&] { transfers_of(lost); })
+            .starts_with(
+                "plan_transfers: to.physical_to_logical: expected every expert on a live rank"));
 }
 
 TEST_CASE("outside: vLLM: an expert for two slots of a rank is sent once") {

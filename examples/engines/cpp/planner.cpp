@@ -177,7 +177,7 @@ struct planner::state {
     }
     plimsoll::count_replicas(seq, map_in(map.data(), 1, slots()),
                              map_out(counts.data(), 1, sizes.experts));
-    planner.emplace(layer_in_use(0), options.steps, on_ranks(active), limits(1));
+    planner.emplace(seq, layer_in_use(0), options.steps, on_ranks(active), limits(1));
   }
 
   [[nodiscard]] index_t slots() const { return slots_of(sizes); }

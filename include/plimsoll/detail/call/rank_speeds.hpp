@@ -30,7 +30,8 @@ struct rank_speeds {
   /// Returns the speeds in integer units; `stored` is where the policy keeps the elements of
   /// `speed`.
   [[nodiscard]] speed_units units(double const* stored) const {
-    return {stored, equal_speeds ? 1.0 : __builtin_ldexp(1.0, 44 - __builtin_ilogb(fastest)), equal_speeds};
+    return {stored, equal_speeds ? 1.0 : __builtin_ldexp(1.0, 44 - __builtin_ilogb(fastest)),
+            equal_speeds};
   }
   [[nodiscard]] index_t live() const {
     return std::count_if(speed.begin(), speed.end(),

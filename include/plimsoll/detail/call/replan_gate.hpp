@@ -56,7 +56,8 @@ struct replan_gains {
     judgment.gain = mean_difference(points, {}).mean;
     judgment.gain_seconds = mean_difference(seconds, {}).mean;
     judgment.break_even_steps =
-        judgment.gain_seconds > 0 ? __builtin_ceil(divide(judgment.move_seconds, judgment.gain_seconds))
+        judgment.gain_seconds > 0
+            ? __builtin_ceil(divide(judgment.move_seconds, judgment.gain_seconds))
         : judgment.changes == slot_changes{} ? 0
                                              : std::numeric_limits<double>::infinity();
     if (!seconds.empty()) {
