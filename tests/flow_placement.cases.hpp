@@ -459,7 +459,7 @@ PLIMSOLL_TEST_CASE("flow_placement: certificates of every type of loads, and bad
 
 inline void check_flow_refusals(flow_fn flow) {
   auto const refused = [&](flow_case const& c, std::string const& message) {
-    check_message(refusal_of([&] { flow(c); }), "flow_placement: " + message);
+    check_message(refusal_of([&] { flow(c); }), "place_by_flow: " + message);
   };
   flow_case const good{
       .steps = 2, .layers = 2, .experts = 3, .slots = 4, .loads = longs(12, 1), .where = {2}};

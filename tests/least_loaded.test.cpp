@@ -828,7 +828,7 @@ TEST_CASE("least_loaded: invalid shapes") {
         route + "destinations: expected 2 ids per token, got 1");
   CHECK(routing(3, pairs(3, 2), pairs(4, 2), 1) == route + "rows: expected 3 tokens, got 4");
   CHECK(routing(3, pairs(3, 2), pairs(3, 3), 1) == route + "rows: expected 2 ids per token, got 3");
-  CHECK(routing(3, pairs(3, 2), pairs(3, 2), 2) == route + "counters: expected 1 counters, got 2");
+  CHECK(routing(3, pairs(3, 2), pairs(3, 2), 2) == route + "counters: expected 1 element, got 2");
 }
 
 TEST_CASE("least_loaded: arrange writes no more rows than its output has") {

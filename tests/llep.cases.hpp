@@ -242,7 +242,7 @@ PLIMSOLL_TEST_CASE("llep: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   check_message(routed(30, 2, 1), "no error");
   check_message(routed(29, 2, 1), "llep::route: rows: expected 30 tokens, got 29");
   check_message(routed(30, 1, 1), "llep::route: rows: expected 2 ids per token, got 1");
-  check_message(routed(30, 2, 2), "llep::route: counters: expected 1 counters, got 2");
+  check_message(routed(30, 2, 2), "llep::route: counters: expected 1 element, got 2");
 }
 
 inline void check_impossible(step_fn step_of) {

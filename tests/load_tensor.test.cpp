@@ -273,7 +273,7 @@ TEST_CASE("load_tensor: shapes of counting are checked") {
   matrix_ref<std::int32_t> const tokens(ids.data(), 6, 4);
   vector_ref<routing_counters> const one(counters.data(), 1);
   CHECK_REFUSED(plimsoll::count_tokens(seq, tokens, {}, counts, counters),
-                "count_tokens: counters: expected 1 elements (one per layer), got 2");
+                "count_tokens: counters: expected 1 element, got 2");
   CHECK_REFUSED(
       plimsoll::count_tokens(seq, matrix_ref<std::int32_t>(ids.data(), 6, 0), {}, counts, one),
       "count_tokens: topk_ids: expected 1 to 65535 ids per token, got 0");

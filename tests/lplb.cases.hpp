@@ -256,7 +256,7 @@ PLIMSOLL_TEST_CASE("lplb: invalid input", P, PLIMSOLL_PREPARED_POLICIES) {
   CHECK(dispatched(-1, 4, 4, one) == "lplb::dispatch: layer: expected 0 to 0 as layer, got -1");
   CHECK(dispatched(0, 4, 3, one) == "lplb::dispatch: slots: expected 4 tokens, got 3");
   CHECK(dispatched(0, 4, 4, counters.view1()) ==
-        "lplb::dispatch: counters: expected 1 counters, got 2");
+        "lplb::dispatch: counters: expected 1 element, got 2");
   CHECK(refusal_of([&] { planner.plan(counts.view2(1, 2)); }) ==
         "lplb::plan: counts: expected 3 experts, got 2");
   CHECK(refusal_of([&] { planner.plan(counts.view2(0, 3)); }) ==

@@ -738,7 +738,7 @@ PLIMSOLL_TEST_CASE("validate: a damaged list of transfers throws", P, PLIMSOLL_P
 
 inline void check_transfer_refusals(transfers_fn run, validate_fn validate) {
   auto const refused = [&](transfer_case const& c, std::string const& message) {
-    check_message(refusal_of([&] { run(c); }), "transfers: " + message);
+    check_message(refusal_of([&] { run(c); }), "plan_transfers: " + message);
     check_message(refusal_of([&] { validate(c, {}); }), "validate: " + message);
   };
   transfer_case const good{.layers = 2,

@@ -60,7 +60,7 @@ TEST_CASE("transfers: shapes are checked") {
     check_message(refusal_of([&] {
                     static_cast<void>(plimsoll::plan_transfers(plimsoll::seq, a, b, options));
                   }),
-                  "transfers: " + message);
+                  "plan_transfers: " + message);
     check_message(refusal_of([&] { plimsoll::validate(plimsoll::seq, a, b, {}, options); }),
                   "validate: " + message);
   };

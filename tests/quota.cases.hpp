@@ -221,7 +221,7 @@ inline std::vector<refusal> refusals() {
 }
 
 inline void check_refusal(refusal const& expected, quota_result const& got) {
-  CHECK(got.error == "quota: " + expected.message);
+  CHECK(got.error == "round_split: " + expected.message);
   CHECK(std::count(got.quotas.begin(), got.quotas.end(), 0) == std::ssize(got.quotas));
 }
 
@@ -239,7 +239,7 @@ inline refusal middle_layer() {
 }
 
 inline void check_middle_layer(refusal const& expected, quota_result const& got) {
-  CHECK(got.error == "quota: " + expected.message);
+  CHECK(got.error == "round_split: " + expected.message);
   CHECK(got.reports[0].peak == 2);
   CHECK(got.reports[1].peak == 0);
   CHECK(got.reports[2].peak == 2);
@@ -566,7 +566,7 @@ inline std::vector<wrong_shape> dispatch_shapes() {
           {{5, 2, 3, 3, 0, 2}, "options.experts: expected 1 to 65535 experts, got 0"},
           {{6, 2, 3, 3, 2, 2}, "slots: expected 6 tokens, got 5"},
           {{5, 2, 3, 3, 2, 1}, "slots: expected 2 ids per token, got 1"},
-          {{5, 2, 3, 3, 2, 2}, "counters: expected 1 counters, got 2"}};
+          {{5, 2, 3, 3, 2, 2}, "counters: expected 1 element, got 2"}};
 }
 
 PLIMSOLL_TEST_CASE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
@@ -595,7 +595,7 @@ PLIMSOLL_TEST_CASE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
                     plimsoll::round_split(policy, in.loads(), placement, parts.view2(x[0], x[1]),
                                           out.view2(x[2], x[3]), reports.view1());
                   }),
-                  "quota: " + expected);
+                  "round_split: " + expected);
   }
   for (auto const& [x, expected] : source_shapes()) {
     check_message(message([&, &x = x] {
@@ -603,7 +603,7 @@ PLIMSOLL_TEST_CASE("quota: shapes and options", P, PLIMSOLL_POLICIES) {
                                             numbers.view2(x[2], x[3]), in.placement(),
                                             {.nodes = x[0]}, out.view2(x[4], x[5]));
                   }),
-                  "source_quotas: " + expected);
+                  "divide_quotas: " + expected);
   }
   for (auto const& [x, expected] : dispatch_shapes()) {
     check_message(message([&, &x = x] {

@@ -512,7 +512,7 @@ TEST_CASE("views: shapes of a call") {
           call.expect("slots", matrix(&value, 2, 4), "[tokens, k]");
         }) == "f: slots: expected 5 ids per token, got 4");
   CHECK(message([&](checked_call& call) { call.expect("counters", vector(&value, 2), "[1]"); }) ==
-        "f: counters: expected 1 counters, got 2");
+        "f: counters: expected 1 element, got 2");
   CHECK(message([&](checked_call& call) {
           call.expect_given("a", matrix(nullptr, 1, 4), "[layers, ranks]");
         }) == "f: a: expected a pointer to its elements, got a null pointer");

@@ -89,8 +89,8 @@ void check(P const& policy, Reports const& reports) {
 ///   tokens beyond an expert's quotas get no quota
 /// @param placement one layer's slots and ranks, in the policy's memory, as `round_split` accepts
 ///   them
-/// @param on the nodes, into which ranks are numbered node by node; ranks come from the placement,
-///   and all of them are live
+/// @param on the nodes, into which ranks are numbered node by node. Liveness changes nothing, since
+///   quotas of dead ranks are 0
 /// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s
 /// @throws invalid_input for shapes
 /// @complexity O(ranks * slots)
@@ -110,7 +110,6 @@ void divide_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
   matrix_ref<std::int32_t> const out =
       PLIMSOLL_OUTPUT(int32, call, "divide_quotas", source_quotas, "[ranks, slots]");
   rank_set const ranks = detail::with_ranks_of(call, on, placement.ranks, "on");
-  detail::expect_no_liveness(call, ranks, "quotas of dead ranks are 0", "on");
   detail::expect_no_speeds(call, ranks, "quotas are given", "on");
   detail::expect_between(call, "counts", 1, expert_limit, from.extent(1), "experts");
   detail::enqueue_source_quotas(detail::resolve(policy), whole, from,

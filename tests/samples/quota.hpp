@@ -27,7 +27,7 @@ void sample_quota(Run& run) {
   auto const of_sources = run.array(ints(8, 9), 2, 4);
   run.of_step("divide_quotas", [&] {
     plimsoll::divide_quotas(run.policy, run("quotas", row), run("counts", by_rank), plan(),
-                            run.ranks("on", 2, {.of_placement = true}),
+                            run.ranks("on", 2, {true, "quotas are given"}),
                             run("source_quotas", of_sources));
   });
   run.expect(of_sources, {2, 2, 1, 3, 0, 0, 0, 0});

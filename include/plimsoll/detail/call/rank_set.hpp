@@ -53,13 +53,4 @@ inline void expect_no_speeds(std::string_view function, rank_set const& on, std:
   }
 }
 
-/// Throws if dead ranks are named to a call that would ignore them; `since` is the reason.
-inline void expect_no_liveness(std::string_view function, rank_set const& on,
-                               std::string_view since,
-                               argument_name const& argument = "options.on") {
-  if (on.active.data != nullptr) {
-    fail(function, argument + ".active", text("none, since ", since), "dead ranks");
-  }
-}
-
 }}}  // namespace plimsoll::detail
