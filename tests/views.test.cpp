@@ -481,7 +481,6 @@ TEST_CASE("views: shapes of a call") {
   CHECK(message([&](checked_call& call) {
           call.expect("a", two_by_five, "[layers, ranks + 1]");
           call.expect("b", matrix(&value, 2, 2), "[layers, layers]");
-          call.expect("c", vector(&value, 1), "[1]");
           call.expect("d", vector(&value, 9), "[k + m]");
           call.expect("e", vector(&value, 8), "[k + m]");
           call.expect("f", vector(&value, 8), "[nodes + 1]");  // nodes are not known
@@ -511,8 +510,6 @@ TEST_CASE("views: shapes of a call") {
           call.expect("ids", two_by_five, "[tokens, k]");
           call.expect("slots", matrix(&value, 2, 4), "[tokens, k]");
         }) == "f: slots: expected 5 ids per token, got 4");
-  CHECK(message([&](checked_call& call) { call.expect("counters", vector(&value, 2), "[1]"); }) ==
-        "f: counters: expected 1 element, got 2");
   CHECK(message([&](checked_call& call) {
           call.expect_given("a", matrix(nullptr, 1, 4), "[layers, ranks]");
         }) == "f: a: expected a pointer to its elements, got a null pointer");

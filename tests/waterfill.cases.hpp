@@ -269,7 +269,7 @@ inline std::vector<refused_fill> refusals() {
   same.options.line.slots = 23;
   fill_case& poured = next(
       "waterfill: options.line.arithmetic: expected exact unless fill_method::sampled is set, got "
-      "true");
+      "sglang");
   poured.options.line = plimsoll::literal_waterfill(poured.options.line);
   poured.options.line.method = fill_method::surplus;
   next("waterfill::fill: loads: expected values from 0 to 2^31 - 1, got -3 in row 1, rank 2")
