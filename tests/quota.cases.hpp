@@ -545,8 +545,8 @@ inline std::vector<wrong_shape> quota_shapes() {
 
 /// Extents: nodes, slots of quotas, ranks and experts of counts, ranks and slots of the result.
 inline std::vector<wrong_shape> source_shapes() {
-  return {{{0, 3, 2, 2, 2, 3}, "on.nodes: expected 1 to 2 nodes, got 0"},
-          {{3, 3, 2, 2, 2, 3}, "on.nodes: expected 1 to 2 nodes, got 3"},
+  return {{{0, 3, 2, 2, 2, 3}, "on.nodes: expected 1 to 2 nodes (at most one per rank), got 0"},
+          {{3, 3, 2, 2, 2, 3}, "on.nodes: expected 1 to 2 nodes (at most one per rank), got 3"},
           {{1, 4, 2, 2, 2, 3}, "quotas: expected 3 slots, got 4"},
           {{1, 3, 1, 2, 2, 3}, "counts: expected 2 ranks, got 1"},
           {{1, 3, 2, 0, 2, 3}, "counts: expected 1 to 65535 experts, got 0"},
