@@ -58,7 +58,7 @@ int main() {
         .expert_bytes = 44'000'000};
     auto const next = plimsoll::replan(plimsoll::seq, window, in_use, planner, when);
     if (next.decision.answer == plimsoll::replan_answer::move) {
-      // next.physical_to_logical comes into use; plimsoll::transfers lists what moves
+      // next.physical_to_logical comes into use; plimsoll::plan_transfers lists what moves
     }
     // [end]
     print(name, next.decision);

@@ -394,7 +394,7 @@ TEST_CASE("faults: messages of planning calls") {
               seq, steps, 4,
               {.on = two, .in_use = plimsoll::matrix_ref<std::int32_t const>(in_use.data(), 1, 4)});
         }) ==
-        "flow_placement: options.in_use: expected -1 or an expert of the layer, got 5 in layer 0, "
+        "place_by_flow: options.in_use: expected -1 or an expert of the layer, got 5 in layer 0, "
         "slot 2");
 
   auto ends = row_of(ints(3));

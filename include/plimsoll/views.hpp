@@ -380,6 +380,7 @@ class scalar_ref {
   template <class View>
     requires(!std::is_pointer_v<std::remove_cvref_t<View>> &&
              !std::same_as<std::remove_cvref_t<View>, scalar_ref>)
+  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint leaves copies out
   constexpr scalar_ref(View&& view) {
     constexpr bool fits = detail::refers_to<View, T>();
     static_assert(fits,
