@@ -42,7 +42,7 @@ int main() {
     planner.count(topk_ids, plimsoll::array_ref(counts.data() + 4 * rank, 4));
     auto to = plimsoll::zeros<int>(plimsoll::seq, 6, 1);    // [tokens, k]
     auto rows = plimsoll::zeros<int>(plimsoll::seq, 6, 1);  // [tokens, k]
-    std::vector<plimsoll::spill_counters> counters(1);
+    plimsoll::spill_counters counters;
     planner.route(rank, topk_ids, to, rows, counters);
     auto arranged = plimsoll::zeros<int>(plimsoll::seq, planner.exchange_reports()[rank].received);
     std::vector<plimsoll::spill_segment> groups(4);

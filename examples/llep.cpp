@@ -31,7 +31,7 @@ int main() {
     step.check();
     auto destinations = plimsoll::zeros<int>(plimsoll::seq, 6, 1);  // [tokens, k]
     auto rows = plimsoll::zeros<int>(plimsoll::seq, 6, 1);          // [tokens, k]
-    std::vector<plimsoll::spill_counters> counters(1);
+    plimsoll::spill_counters counters;
     step.route(plimsoll::array_ref(ids[rank], 6, 1), destinations, rows, counters);
     std::vector<int> arranged(12);  // room for as many rows as a rank may receive
     std::vector<plimsoll::spill_segment> groups(4);

@@ -16,14 +16,14 @@ int main() {
   plimsoll::lplb planner(plimsoll::seq, placement.ref(), {.max_token_copies = 16});
   std::vector<int> counts(4);                              // of the experts of one layer
   auto slots = plimsoll::zeros<int>(plimsoll::seq, 8, 2);  // [tokens, k]
-  std::vector<plimsoll::routing_counters> routed(1);
-  std::vector<plimsoll::dispatch_counters> dispatched(1);
+  plimsoll::routing_counters routed;
+  plimsoll::dispatch_counters dispatched;
 
   // Every step, on each rank: the ids of all ranks' tokens, eight tokens to two experts each.
   std::vector const ids{0, 1, 0, 3, 3, 0, 0, 2, 1, 3, 3, 0, 0, 3, 3, 1};
   plimsoll::array_ref const topk_ids(ids, 8, 2);
   plimsoll::count_tokens(plimsoll::seq, topk_ids, {}, counts, routed);
-  planner.plan(plimsoll::array_ref(counts, 1, 4));
+  planner.plan(counts);
   planner.dispatch(0, topk_ids, slots, dispatched);  // layer 0
   planner.check();
   // [end]

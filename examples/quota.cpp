@@ -33,7 +33,7 @@ int main() {
   // [dispatch]
   std::vector const ids{0, 1, 0, 0, 2, -1, 1, 0};
   auto slots = plimsoll::zeros<int>(plimsoll::seq, 8, 1);  // [tokens, k]
-  std::vector<plimsoll::dispatch_counters> counters(1);
+  plimsoll::dispatch_counters counters;
   plimsoll::dispatch(plimsoll::seq, plimsoll::array_ref(ids, 8, 1), experts, quotas, {.experts = 3},
                      slots, counters);
   // [end]
