@@ -78,4 +78,35 @@ TEST_CASE("lplb: updating, planning and dispatching allocate nothing") {
   check_temporaries(3 + 5 + 2, run);
 }
 
+TEST_CASE("lplb: counts of one layer need no dimension for layers") {
+  ints const map{0, 1, 0, 2, 0, 1, 0, 2};
+  auto const planner_of = [&](index_t layers) {
+    return plimsoll::lplb(plimsoll::seq,
+                          {.physical_to_logical = {map.data(), layers, 4},
+                           .replica_count = {nullptr, layers, 3},
+                           .ranks = 2},
+                          {.max_token_copies = 8});
+  };
+  auto planner = planner_of(1);
+  ints const counts{5, 2, 3};
+  planner.plan(plimsoll::array_ref(counts, 1, 3));
+  ints const expected =
+      plimsoll::read(plimsoll::seq, plimsoll::array_ref(planner.quotas().data, 4));
+  planner.plan(ints{0, 0, 0});
+  planner.plan(counts);
+  CHECK(plimsoll::read(plimsoll::seq, plimsoll::array_ref(planner.quotas().data, 4)) == expected);
+  planner.plan(ints{0, 0, 0});
+  planner.plan(
+      plimsoll::generate([&](index_t e) { return counts[static_cast<std::size_t>(e)]; }, 3));
+  CHECK(plimsoll::read(plimsoll::seq, plimsoll::array_ref(planner.quotas().data, 4)) == expected);
+  CHECK_NOTHROW(planner.check());
+
+  CHECK(refusal_of([&] {
+          planner.plan(ints{5, 2});
+        }) == "lplb::plan: counts: expected 3 experts, got 2");
+  auto two_layers = planner_of(2);
+  CHECK(refusal_of([&] { two_layers.plan(counts); }) ==
+        "lplb::plan: counts: expected 2 layers, got 1");
+}
+
 }  // namespace plimsoll_test
