@@ -1,4 +1,4 @@
-// expect-error: plimsoll::array: the rank must be 1, 2 or 3
+// expect-error: plimsoll::array: the rank must be 0, 1, 2 or 3
 // errors: 1
 // Calls take views of at most three dimensions.
 #include <plimsoll/array.hpp>
