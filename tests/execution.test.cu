@@ -41,7 +41,7 @@ static_assert(
     std::is_same_v<context<decltype(thrust::cuda::par_nosync)>, plimsoll::device_context>);
 static_assert(std::is_same_v<context<cuda::stream_ref>, plimsoll::device_context>);
 static_assert(plimsoll::unqualified_policy<cuda::stream_ref>);
-static_assert(plimsoll::detail::can_be_kept<cuda::stream_ref>);
+static_assert(std::is_same_v<plimsoll::kept_context<cuda::stream_ref>, plimsoll::device_context>);
 
 // Policies have the same layout as in host files.
 static_assert(sizeof(plimsoll::gpu_policy) == 4 * sizeof(void*));

@@ -3,8 +3,8 @@
 #include <plimsoll/views.hpp>
 
 // A view of CUDA's types needs no other header.
-static_assert(plimsoll::score_matrix_view<plimsoll::matrix_ref<__half const>>);
-static_assert(plimsoll::score_matrix_view<plimsoll::matrix_ref<__nv_bfloat16 const>>);
+static_assert(plimsoll::detail::score_value<__half> &&
+              plimsoll::detail::score_value<__nv_bfloat16>);
 
 #include "top_k.cases.hpp"
 

@@ -12,7 +12,7 @@ cp -r "$prefix/include" "$folder"
 cd "$folder"
 (cd include && find plimsoll -name '*.hpp' | grep -v -e '/execution/' -e '/detail/' | sort |
   sed 's|.*|#include <&>|') >host.cpp
-sed 's|$|\n#include <plimsoll/execution/thrust.cuh>|;q' host.cpp >device.cu
+sed 's|$|\n#include <plimsoll/execution/thrust.cuh>\n#include <plimsoll/execution/cuda.cuh>|;q' host.cpp >device.cu
 cat host.cpp >>device.cu
 
 preprocesses() { # FILE

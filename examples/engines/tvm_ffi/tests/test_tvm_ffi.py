@@ -518,7 +518,7 @@ class ReplanGate(unittest.TestCase):
             ({"next": self.next + 1}, "next: expected -1 or an expert of the layer, got 4 in layer 0, slot 3"),
             (
                 {"in_use": 0 * self.in_use},
-                "in_use.physical_to_logical: expected at least 1 slot of every expert, got 0 in layer 0, expert 1",
+                "in_use.physical_to_logical: expected every expert on a live rank, got none in layer 0, expert 1",
             ),
             (
                 {"of_first_half": self.next},
@@ -788,7 +788,7 @@ class Objects(unittest.TestCase):
 
         # What is refused changes nothing: here expert 7 has no home.
         planner.update(np.where(slots == 7, 0, slots).astype(np.int32), offsets, None)
-        with self.assertRaisesRegex(ValueError, "^least_loaded::update: .* got none for expert 7"):
+        with self.assertRaisesRegex(ValueError, "^least_loaded::update: .* got none, expert 7"):
             planner.check()
         np.testing.assert_array_equal(step(planner)[0], destinations)
         with self.assertRaisesRegex(ValueError, "^least_loaded::update: residents.physical_to_logical: .*, got 11"):
