@@ -791,7 +791,7 @@ class Objects(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "^least_loaded::update: .* got none, expert 7"):
             planner.check()
         np.testing.assert_array_equal(step(planner)[0], destinations)
-        with self.assertRaisesRegex(ValueError, "^least_loaded::update: residents.physical_to_logical: .*, got 11"):
+        with self.assertRaisesRegex(ValueError, "^least_loaded::update: homes.residents.physical_to_logical: .*, got 11"):
             planner.update(np.zeros(11, np.int32), None, None)
         with self.assertRaisesRegex(ValueError, r"^least_loaded.update: physical_to_logical: expected int32 \[slots\]"):
             planner.update(slots.astype(np.int64), offsets, None)
