@@ -82,6 +82,8 @@ if(plimsoll_with_cuda)
   plimsoll_only_compile(all_headers)
   target_include_directories(all_headers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated ${CMAKE_CURRENT_SOURCE_DIR})
   set_target_properties(all_headers PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;120-virtual")
+  # These files end last; without it one core would compile them for one architecture after the other.
+  target_compile_options(all_headers PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--threads=3>)
   add_dependencies(plimsoll_cuda all_headers)
 
   # Shared objects for different GPUs in one program.
