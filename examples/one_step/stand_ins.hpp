@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stand-ins for an engine's router and its all-reduce between ranks, and checks of the results.
+// Replaces the router of an engine and the all-reduce of its ranks, and checks the results.
 #pragma once
 
 #include <algorithm>

@@ -166,8 +166,8 @@ class least_loaded {
   ///   are not routed, and for all ids if the last plan was not followed by `exchange`
   /// @param[out] rows `[tokens, k]` int32 or int64: the row of every copy, from 0 to below
   ///   `exchange_reports()[rank].sent`; -1 without a rank
-  /// @param[out] counters one, in the policy's memory: the number of ids by outcome; none is lost
-  ///   silently
+  /// @param[out] counters one element, in the policy's memory: the number of ids by outcome; none
+  ///   is lost silently
   /// @throws invalid_input for the rank and shapes
   /// @complexity O(tokens k log(segments of an expert))
   /// @stream enqueues one kernel; neither allocates nor synchronizes

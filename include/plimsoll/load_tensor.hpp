@@ -36,7 +36,7 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @param topk_ids `[tokens, k]` int32 or int64, in the policy's memory; k at least 1
 /// @param options whether to replace the outputs or add to them
 /// @param[out] counts `[experts]` int32 or int64, in tokens, in the policy's memory
-/// @param[out] counters one, in the policy's memory, where `read` fetches it
+/// @param[out] counters one element, in the policy's memory; `read` fetches it
 /// @pre with count_mode::add the outputs are initialized, and sums stay in the range of their type
 /// @throws invalid_input for shapes
 /// @complexity O(tokens k + experts); one pass over the ids
@@ -80,7 +80,7 @@ void count_tokens(P const& policy, Ids const& topk_ids, count_options const& opt
 /// @param source_offsets `[sources + 1]` int32 or int64, in the policy's memory
 /// @param options whether to replace the outputs or add to them
 /// @param[out] counts `[sources, experts]` int32 or int64, in tokens, in the policy's memory
-/// @param[out] counters one, in the policy's memory
+/// @param[out] counters one element, in the policy's memory
 /// @pre source_offsets rises from 0 to tokens. Host policies check this. On a device, checking
 ///   values would mean to wait for them: there an offset below an earlier one acts as the earlier
 ///   one, and ids of tokens before the first source or after the last count as out of range.

@@ -320,7 +320,7 @@ class layer_planner {
   /// @param options the budget, the split, and the candidates
   /// @throws invalid_input as `plan_within`
   /// @workspace keeps what `plan_within` takes for one layer, from the policy
-  template <int = 0>  // a template, so that only who makes an object waits for its compilation
+  template <int = 0>  // compiled only where an object is made
   layer_planner(seq_policy const& policy, placement_ref const& layer, index_t steps,
                 placement_options const& where = {}, migration_options const& options = {})
       : kept_("layer_planner", layer, steps, where, options, policy.memory) {}

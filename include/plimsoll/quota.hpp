@@ -131,8 +131,8 @@ void divide_quotas(P const& policy, Quotas const& quotas, Counts const& counts,
 /// @param options number of experts, method, and random numbers
 /// @param[out] slots `[tokens, k]` int32 or int64: the slot of every copy; -1 if the id is no
 ///   expert with a slot
-/// @param[out] counters one, in the policy's memory: the number of ids by outcome; none is lost
-///   silently
+/// @param[out] counters one element, in the policy's memory: the number of ids by outcome; none is
+///   lost silently
 /// @throws invalid_input for shapes and options
 /// @complexity O(tokens k log(copies) + slots + experts)
 /// @workspace from the policy: 12 bytes per slot, 16 per expert, 4 per expert for each 512 copies,

@@ -127,7 +127,7 @@ class lplb {
   ///   part of them
   /// @param batch for sampled tokens: their random numbers
   /// @param[out] slots `[tokens, k]` int32 or int64
-  /// @param[out] counters one, in the policy's memory
+  /// @param[out] counters one element, in the policy's memory
   /// @throws invalid_input for shapes and more than options.max_token_copies
   /// @complexity that of `plimsoll::dispatch`
   /// @stream enqueues as many kernels as `plimsoll::dispatch`; neither allocates nor synchronizes

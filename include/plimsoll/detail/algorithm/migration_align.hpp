@@ -229,7 +229,7 @@ struct migration_lists {
   }
 };
 
-/// What a layer changes after its alignment, or its fault.
+/// Counts the changes that alignment leaves in a layer, or holds the value that it refused.
 struct alignment_outcome {
   slot_changes changes = {};
   fault refused = {};
