@@ -81,7 +81,7 @@ if(plimsoll_with_cuda)
   file(CONFIGURE OUTPUT generated/every_header.hpp CONTENT "@includes@\n@opt_in_includes@\n" @ONLY)
   add_library(all_headers OBJECT device/all_headers.cu device/all_samples.cu)
   target_link_libraries(all_headers PRIVATE plimsoll_dev)
-  plimsoll_only_compile(all_headers)
+  plimsoll_only_compile(all_headers -O1)
   target_include_directories(all_headers PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/generated ${CMAKE_CURRENT_SOURCE_DIR})
   set_target_properties(all_headers PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;120-virtual")
   # These files end last; without it one core would compile them for one architecture after the other.
