@@ -402,6 +402,10 @@ inline void check_faults(transfers_fn run, validate_fn validate) {
   transfer_case const c = full_case();
   transfer_plan const good = run(c);
   validate(c, good);
+  transfer_plan highest = good;
+  highest.layers[0].staging_slots = index_t{1} << 31;
+  highest.list[0].staging_slot = std::numeric_limits<std::int32_t>::max();
+  validate(c, highest);
   // Transfers 0 and 1 are in round 0: expert 1 to slot 0, staged until round 1, and expert 3 to
   // slot 10 from the host. 2 is in round 1: expert 0 to slot 8, staged until round 2. 3 and 4 are
   // in round 2: experts 2 and 4 to slots 4 and 5. 5 is in round 3: expert 3 to slot 11.
@@ -484,6 +488,12 @@ inline void check_faults(transfers_fn run, validate_fn validate) {
       "in layer 0, round 2, transfer 2");
   refused([](transfer_plan& plan) { plan.list.pop_back(); },
           "list: expected a transfer of expert 3 to slot 11, got none in layer 0");
+  refused(
+      [](transfer_plan& plan) {
+        plan.layers[0].rounds = index_t{1} << 40;
+        plan.list[0].commit_round = std::numeric_limits<std::int32_t>::max();
+      },
+      "list: expected a transfer of expert 1 to slot 0, got none in layer 0");
   refused([](transfer_plan& plan) { std::swap(plan.list[1], plan.list[2]); },
           "list: expected round 2 next, got round 0 in layer 0, round 0, transfer 2");
   refused([](transfer_plan& plan) { plan.list.erase(plan.list.begin() + 2); },
@@ -492,6 +502,13 @@ inline void check_faults(transfers_fn run, validate_fn validate) {
           "list: expected a transfer of expert 3 to slot 11, got none in layer 0");
   refused([](transfer_plan& plan) { plan.list.push_back(plan.list[0]); },
           "list: expected round 4 next, got round 0 in layer 0, round 0, transfer 6");
+  refused(
+      [](transfer_plan& plan) {
+        plan.list.push_back(plan.list[5]);
+        plan.list.back().round = plan.list.back().commit_round = 4;
+      },
+      "list: expected one transfer to each slot that gets another expert, got slot 11 in layer 0, "
+      "round 4, transfer 6");
   refused(
       [](transfer_plan& plan) {
         plan.list.push_back(plan.list[5]);

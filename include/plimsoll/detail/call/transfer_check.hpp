@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +26,33 @@
 #include <plimsoll/types.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Hash map from pairs of numbers to numbers, with linear probing. <map> would cost every program
+/// that includes this header.
+class hash_map {
+ public:
+  /// Empties the map and makes room for `pairs` pairs, which fill at most half of the table.
+  void reset(std::size_t pairs) { entries_.assign(std::bit_ceil(2 * pairs), {-1, -1}); }
+
+  /// Finds the value of a pair of numbers from 0 to 2^31 - 1. A new pair gets `value`, -1 for none.
+  index_t& at(index_t a, index_t b, index_t value = -1) {
+    index_t const key = a << 32 | b;
+    constexpr std::uint64_t multiplier = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
+    std::uint64_t const mixed = static_cast<std::uint64_t>(key) * multiplier;
+    for (std::uint64_t i = (mixed ^ mixed >> 32) * multiplier >> 32;; ++i) {
+      auto& entry = entries_[i & (entries_.size() - 1)];
+      if (entry.first < 0) {
+        entry = {key, value};
+      }
+      if (entry.first == key) {
+        return entry.second;
+      }
+    }
+  }
+
+ private:
+  std::vector<std::pair<index_t, index_t>> entries_;  ///< key or -1, and value
+};
 
 /// Plays the transfers of one layer after another, and throws for the first fault. The placements
 /// are in host memory.
@@ -74,8 +100,6 @@ class transfer_check {
   }
 
  private:
-  using rank_pair = std::pair<index_t, index_t>;
-
   [[noreturn]] void fault(std::string_view expected, std::string_view got, std::size_t i) const {
     fail(function_, "plan.list", expected,
          text(got, " in layer ", layer_, ", round ", plan_.list[i].round, ", transfer ", i));
@@ -125,29 +149,30 @@ class transfer_check {
     read_layer();
     readable_ = copies_;
     content_.clear();
-    held_.clear();
+    awaited_.clear();
+    for (hash_map* map : {&arrivals_, &flows_, &staged_until_, &reads_, &peers_, &edges_}) {
+      map->reset(2 * rank_of_.size());  // a slot has one transfer, which has two ends
+    }
     for (index_t slot = 0; slot < pair_.slots(); ++slot) {
       std::int32_t const e = pair_.from(layer_, slot);
+      std::int32_t const wanted = pair_.to(layer_, slot);
       bool const is_readable = e >= 0 && pair_.where.is_active(rank_of(slot));
       content_.push_back(is_readable ? e : -1);
+      awaited_.push_back(wanted == e ? -1 : wanted);
       if (is_readable) {
-        held_.insert({rank_of(slot), e});
+        arrivals_.at(rank_of(slot), e) = 0;
       }
     }
     round_ = 0;
     changes_ = {};
     staging_slots_ = 0;
-    sent_.clear();
-    round_of_flow_.clear();
-    staged_until_.clear();
-    commits_.clear();
-    filled_.clear();
+    largest_degree_ = 0;
+    commits_.assign(content_.size(), {});
+    degrees_.assign(2 * plan_.sent_bytes.size(), 0);
   }
 
   void play_round() {
     std::size_t const first = at_;
-    peers_.clear();
-    reads_.clear();
     for (; is_in_layer() && plan_.list[at_].round == round_; ++at_) {
       check_destination(at_, first);
       check_source(at_);
@@ -159,12 +184,14 @@ class transfer_check {
     }
     for (std::size_t i = first; i < at_; ++i) {
       transfer const& t = plan_.list[i];
-      expect(t.staging_slot >= 0 || !reads_.contains(t.destination_slot),
+      expect(t.staging_slot >= 0 || reads_.at(t.destination_slot, round_) < 0,
              text("a staging slot, since the round reads slot ", t.destination_slot), "-1", i);
       ++readable_[static_cast<std::size_t>(t.expert)];
-      commits_[t.commit_round].push_back(i);
+      if (t.commit_round < pair_.slots()) {  // later ones never come: each fills a slot
+        commits_[static_cast<std::size_t>(t.commit_round)].push_back(i);
+      }
     }
-    for (std::size_t const i : commits_[round_]) {
+    for (std::size_t const i : commits_[static_cast<std::size_t>(round_)]) {
       transfer const& t = plan_.list[i];
       std::int32_t const lost = std::exchange(holds(t.destination_slot), t.expert);
       if (lost >= 0 && --readable_[static_cast<std::size_t>(lost)] == 0) {
@@ -183,11 +210,10 @@ class transfer_check {
            "destination slots that rise in a round", text(t.destination_slot), i);
     expect_equal(text("for slot ", t.destination_slot, " destination rank"),
                  rank_of(t.destination_slot), t.destination_rank, i);
-    std::int32_t const wanted = pair_.to(layer_, t.destination_slot);
-    expect(wanted >= 0 && wanted != pair_.from(layer_, t.destination_slot) &&
-               filled_.insert(t.destination_slot).second,
-           "one transfer to each slot that gets another expert", text("slot ", t.destination_slot),
-           i);
+    std::int32_t const wanted =
+        std::exchange(awaited_[static_cast<std::size_t>(t.destination_slot)], -1);
+    expect(wanted >= 0, "one transfer to each slot that gets another expert",
+           text("slot ", t.destination_slot), i);
     expect_equal(text("for slot ", t.destination_slot, " expert"), wanted, t.expert, i);
     expect_equal("bytes of an expert:", expert_bytes_, t.bytes, i);
   }
@@ -198,8 +224,8 @@ class transfer_check {
     transfer const& t = plan_.list[i];
     auto const kind = static_cast<std::size_t>(t.kind);
     expect(kind < kinds.size(), "a kind of transfer", text(static_cast<std::int32_t>(t.kind)), i);
-    bool const has_source = copies_[static_cast<std::size_t>(t.expert)] > 0 ||
-                            sent_.contains({t.destination_rank, t.expert});
+    index_t& arrival = arrivals_.at(t.destination_rank, t.expert);
+    bool const has_source = copies_[static_cast<std::size_t>(t.expert)] > 0 || arrival >= 0;
     transfer_kind expected = transfer_kind::from_host;
     if (!has_source) {
       expect_equal("host memory as source: slot", -1, t.source_slot, i);
@@ -213,7 +239,7 @@ class transfer_check {
       expect(holds(t.source_slot) == t.expert,
              text("expert ", t.expert, " in source slot ", t.source_slot),
              text("expert ", holds(t.source_slot)), i);
-      reads_.insert(t.source_slot);
+      reads_.at(t.source_slot, round_) = 0;
       bool const is_near =
           pair_.where.node_of(t.source_rank) == pair_.where.node_of(t.destination_rank);
       expected = t.source_rank == t.destination_rank ? transfer_kind::local_copy
@@ -227,8 +253,7 @@ class transfer_check {
       return;
     }
     ++changes_.moves;
-    expect(!held_.contains({t.destination_rank, t.expert}) &&
-               sent_.insert({t.destination_rank, t.expert}).second,
+    expect(std::exchange(arrival, round_) < 0,
            text("expert ", t.expert, " to be sent at most once to rank ", t.destination_rank,
                 ", which does not hold it"),
            "a transfer", i);
@@ -241,16 +266,15 @@ class transfer_check {
     }
     index_t const from = t.source_rank;
     index_t const to = t.destination_rank;
-    auto const flow = round_of_flow_.insert({{from, to}, t.round}).first;
-    expect_equal(text("transfers from rank ", from, " to rank ", to, " in round"), flow->second,
-                 t.round, i);
+    expect_equal(text("transfers from rank ", from, " to rank ", to, " in round"),
+                 flows_.at(from, to, t.round), t.round, i);
     // Under a rule for each direction, ranks that receive have numbers of their own.
     bool const is_one_peer = rule_ == round_rule::one_peer;
     for (bool const sends : {true, false}) {
       index_t const rank = sends ? from : to;
       index_t const other = sends ? to : from;
-      index_t const known =
-          peers_.insert({is_one_peer || sends ? rank : rank + pair_.ranks(), other}).first->second;
+      index_t const number = is_one_peer || sends ? rank : rank + pair_.ranks();
+      index_t const known = peers_.at(number, round_, other);
       expect(known == other,
              text("rank ", rank,
                   is_one_peer ? " to exchange with"
@@ -258,6 +282,10 @@ class transfer_check {
                               : " to receive from",
                   " no rank but ", known),
              text("rank ", other), i);
+      if (std::exchange(edges_.at(number, other), 0) < 0) {
+        index_t const degree = ++degrees_[static_cast<std::size_t>(number)];
+        largest_degree_ = std::max(largest_degree_, degree);
+      }
     }
   }
 
@@ -273,23 +301,20 @@ class transfer_check {
     expect(t.commit_round >= t.round && t.commit_round < of_layer.rounds,
            text("a commit_round from ", t.round, " to ", of_layer.rounds - 1), text(t.commit_round),
            i);
-    auto const [last, is_new] =
-        staged_until_.insert({{t.destination_rank, t.staging_slot}, t.commit_round});
-    expect(is_new || last->second < t.round,
+    index_t& used_until = staged_until_.at(t.destination_rank, t.staging_slot);
+    expect(used_until < t.round,
            text("staging slot ", t.staging_slot, " of rank ", t.destination_rank,
-                " to be free, used until round ", last->second),
+                " to be free, used until round ", used_until),
            "another transfer", i);
-    last->second = t.commit_round;
-    staging_slots_ = std::max<index_t>(staging_slots_, t.staging_slot + 1);
+    used_until = t.commit_round;
+    staging_slots_ = std::max(staging_slots_, index_t{t.staging_slot} + 1);
   }
 
-  void finish_layer() const {
+  void finish_layer() {
     for (index_t slot = 0; slot < pair_.slots(); ++slot) {
       std::int32_t const wanted = pair_.to(layer_, slot);
-      std::int32_t const got = content_[static_cast<std::size_t>(slot)];
-      bool const is_lost =
-          wanted >= 0 && !pair_.where.is_active(rank_of(slot));  // nothing to check
-      if (wanted >= 0 && got != wanted && !is_lost) {
+      // Slots of dead ranks stay as they are.
+      if (wanted >= 0 && wanted != holds(slot) && pair_.where.is_active(rank_of(slot))) {
         fail(function_, "plan.list", text("a transfer of expert ", wanted, " to slot ", slot),
              text("none in layer ", layer_));
       }
@@ -299,22 +324,7 @@ class transfer_check {
     expect_summary("moves", changes_.moves, of_layer.changes.moves);
     expect_summary("local copies", changes_.local_copies, of_layer.changes.local_copies);
     expect_summary("staging slots", staging_slots_, of_layer.staging_slots);
-    expect_summary("rounds at least", largest_degree(), of_layer.rounds_bound);
-  }
-
-  [[nodiscard]] index_t largest_degree() const {
-    std::set<rank_pair> edges;
-    for (auto const& [flow, round] : round_of_flow_) {
-      bool const is_one_peer = rule_ == round_rule::one_peer;
-      edges.insert({flow.first, flow.second + (is_one_peer ? 0 : pair_.ranks())});
-      edges.insert({flow.second + (is_one_peer ? 0 : pair_.ranks()), flow.first});
-    }
-    std::map<index_t, index_t> degree;
-    index_t result = 0;
-    for (auto const& [rank, peer] : edges) {
-      result = std::max(result, ++degree[rank]);
-    }
-    return result;
+    expect_summary("rounds at least", largest_degree_, of_layer.rounds_bound);
   }
 
   std::string_view function_;
@@ -332,16 +342,18 @@ class transfer_check {
   index_t round_ = 0;
   slot_changes changes_;
   index_t staging_slots_ = 0;           ///< in use so far
+  index_t largest_degree_ = 0;          ///< of `degrees_`
   std::vector<std::int32_t> content_;   ///< `[slots]`: what can be read there
+  std::vector<std::int32_t> awaited_;   ///< `[slots]`: expert that a transfer must still bring
   std::vector<std::int32_t> readable_;  ///< `[experts]`: slots and staging slots with the expert
-  std::set<rank_pair> held_;            ///< rank and expert in `from`
-  std::set<rank_pair> sent_;            ///< rank and expert, of moves so far
-  std::set<index_t> filled_;            ///< destination slots so far
-  std::map<rank_pair, index_t> round_of_flow_;
-  std::map<rank_pair, index_t> staged_until_;  ///< last round of a rank's staging slot
-  std::map<index_t, std::vector<std::size_t>> commits_;
-  std::map<index_t, index_t> peers_;  ///< in this round
-  std::set<index_t> reads_;           ///< slots that this round reads
+  std::vector<index_t> degrees_;        ///< `[2 ranks]`: peers of a rank so far
+  std::vector<std::vector<std::size_t>> commits_;  ///< `[slots]`: transfers by commit round
+  hash_map arrivals_;      ///< of rank and expert: 0 if `from` holds it, else round of the move
+  hash_map flows_;         ///< of source and destination rank: round
+  hash_map staged_until_;  ///< of rank and staging slot: last commit round
+  hash_map reads_;         ///< of slot and round: 0 if the round reads the slot
+  hash_map peers_;         ///< of rank and round: the other rank
+  hash_map edges_;         ///< of rank and other rank: 0 if they are peers
 };
 
 template <class Context>
