@@ -2,22 +2,9 @@
 // Tests of gem under the host's policies; every team, shapes, temporaries.
 #include "gem.cases.hpp"
 
-#include "support/run_body.hpp"
 #include "support/temporaries.hpp"
 
 namespace plimsoll_test {
-
-TEST_CASE("gem: means have the same bits in every team") {
-  constexpr index_t steps = 70;
-  reals const of_steps = random_reals(4, 2 * steps);
-  reals means(6, -7);
-  check_all_teams(
-      plimsoll::detail::mean_steps_body{{of_steps.data(), steps, 2}, 1, {means.data(), 3, 2}}, 2,
-      means);
-  CHECK(means[1] == -7);
-  CHECK(means[2] != -7);
-  CHECK(means[4] == -7);
-}
 
 TEST_CASE("gem: loads in any layout, or generated") {
   gem_case const c = bursty_gem();

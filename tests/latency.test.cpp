@@ -220,28 +220,6 @@ TEST_CASE("latency: the same bits in every team") {
   stored(broken, broken.loads_as<double>(), fine);
 }
 
-TEST_CASE("latency: the mean of steps, the same bits in every team") {
-  for (index_t const steps : {1, 2, 31, 33, 100}) {
-    constexpr index_t layers = 3;
-    reals const values = random_reals(static_cast<std::uint64_t>(steps), steps * layers);
-    reals means(2 * layers, -7);
-    plimsoll::detail::mean_steps_body const body{
-        {values.data(), steps, layers}, 1, {means.data(), 2, layers}};
-    check_all_teams(body, layers, means);
-    for (index_t layer = 0; layer < layers; ++layer) {
-      long double sum = 0;
-      long double size = 0;
-      for (index_t t = 0; t < steps; ++t) {
-        sum += values[at(t * layers + layer)];
-        size += std::fabs(values[at(t * layers + layer)]);
-      }
-      CHECK(std::fabs(means[at(layers + layer)] - sum / static_cast<long double>(steps)) <=
-            1e-14L * size);
-      CHECK(means[at(layer)] == -7);
-    }
-  }
-}
-
 TEST_CASE("latency: shapes are checked") {
   struct shapes {
     index_t loads[3] = {2, 3, 4};

@@ -443,18 +443,24 @@ class plan_bodies {
             tensor(recorded.data(), steps, c_.layers, c_.experts), 0.85,
             plimsoll::tensor_ref<double>(loads.data(), steps, c_.layers, c_.experts)},
         steps * c_.layers, loads);
+    plimsoll::detail::loads_of_plans const of_plans{
+        plimsoll::tensor_ref<double const>(loads.data(), steps, c_.layers, c_.experts),
+        plans.data()};
+    auto const of_rows = plimsoll::generate(of_plans, steps, n, c_.experts);
+    reals const speed(static_cast<std::size_t>(pair_.ranks()), 0.5);
     reals balance(static_cast<std::size_t>(2 * steps * n), -7.0);
     check_all_teams(
-        plimsoll::detail::plan_balance_body{
-            .loads = {plimsoll::tensor_ref<double const>(loads.data(), steps, c_.layers,
-                                                         c_.experts),
-                      plans.data()},
-            .where = pair_.where,
-            .speeds = 3.5,
-            .peaks = nullptr,
-            .map = {map.data(), n, c_.slots},
-            .counts = {counts.data(), n, c_.experts},
-            .balance = reinterpret_cast<plimsoll::detail::rank_balance*>(balance.data())},
+        plimsoll::detail::step_balance_body<std::remove_const_t<decltype(of_rows)>,
+                                            plimsoll::detail::no_cost>{
+            .loads = of_rows,
+            .plans = {.physical_to_logical = {map.data(), n, c_.slots},
+                      .replica_count = {counts.data(), n, c_.experts},
+                      .ranges = {{}, c_.slots, pair_.ranks()},
+                      .speed = speed.data(),
+                      .total_speed = 3.5,
+                      .peaks = nullptr},
+            .cost = {},
+            .results = reinterpret_cast<plimsoll::detail::step_balance*>(balance.data())},
         steps * n, balance);
   }
 
@@ -834,7 +840,7 @@ TEST_CASE("plan_within: temporaries come from the policy and go back, also when 
     plan_inputs<plimsoll::seq_policy, std::int64_t> const in(c, c.loads);
     ints map(c.map.size());
     ints counts(c.loads.size());
-    check_temporaries(split == split_rule::even ? 44 : 54, [&](auto& resource) {
+    check_temporaries(split == split_rule::even ? 39 : 44, [&](auto& resource) {
       plimsoll::plan_within(plimsoll::seq(resource), in.loads(), in.from(), in.to(), in.where(),
                             c.options,
                             plimsoll::matrix_ref<std::int32_t>(map.data(), c.layers, c.slots),

@@ -386,7 +386,7 @@ PLIMSOLL_TEST_CASE("replan: plans of the halves, and the plan of all steps, alig
     auto const fresh = planner(
         policy, plimsoll::detail::part_of(
                     plimsoll::tensor_ref<std::int32_t const>(loads.view3(9, c.layers, c.experts)),
-                    first, count));
+                    {first, count}));
     auto const aligned = plimsoll::align(policy, in_use.ref(), fresh.ref());
     return aligned.physical_to_logical.to_host();
   };

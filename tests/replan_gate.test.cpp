@@ -11,28 +11,34 @@ TEST_CASE("replan_gate: the same bits in every team") {
   plan_in<plimsoll::seq_policy> const plan(c, c.in_use);
   using view = plimsoll::tensor_ref<std::int32_t const>;
   index_t const problems = c.steps() * c.layers;
-  std::vector<plimsoll::detail::replan_sample> samples(static_cast<std::size_t>(problems));
-  std::vector<plimsoll::detail::problem_report> reports(samples.size());
+  std::vector<plimsoll::detail::timed_step> steps(static_cast<std::size_t>(problems));
+  std::vector<plimsoll::detail::problem_report> reports(steps.size());
   reals const speed(static_cast<std::size_t>(c.ranks), 1.0);
-  plimsoll::detail::replan_gate_body<view, moe_cost> const body{
-      .loads = view(c.loads.data(), c.steps(), c.layers, c.experts),
-      .physical_to_logical = plan.ref().physical_to_logical,
-      .replica_count = plan.ref().replica_count,
-      .ranges = {{}, c.slots(), c.ranks},
-      .speed = speed.data(),
-      .total_speed = static_cast<double>(c.ranks),
-      .peaks = nullptr,
-      .cost = c.options.cost,
-      .samples = samples.data(),
-      .reports = reports.data()};
-  ints none(1);
-  check_all_teams(body, problems, none, [&] {
-    reals values;
-    for (auto const& one : samples) {
-      values.insert(values.end(), {one.seconds, one.least_seconds, one.balancedness, one.load});
-    }
-    return values;
-  });
+  std::vector<plimsoll::certificate> peaks(steps.size());
+  for (std::size_t i = 0; i < peaks.size(); ++i) {
+    peaks[i].value = 20 + static_cast<double>(i);
+  }
+  for (bool const is_optimal : {false, true}) {
+    plimsoll::detail::step_balance_body<view, moe_cost> const body{
+        .loads = view(c.loads.data(), c.steps(), c.layers, c.experts),
+        .plans = {.physical_to_logical = plan.ref().physical_to_logical,
+                  .replica_count = plan.ref().replica_count,
+                  .ranges = {{}, c.slots(), c.ranks},
+                  .speed = speed.data(),
+                  .total_speed = static_cast<double>(c.ranks),
+                  .peaks = is_optimal ? peaks.data() : nullptr},
+        .cost = c.options.cost,
+        .results = steps.data(),
+        .reports = reports.data()};
+    ints none(1);
+    check_all_teams(body, problems, none, [&] {
+      reals values;
+      for (auto const& step : steps) {
+        values.insert(values.end(), {step.mean, step.peak, step.seconds, step.least_seconds});
+      }
+      return values;
+    });
+  }
 }
 
 TEST_CASE("replan_gate: shapes and options are checked") {

@@ -2,6 +2,8 @@
 // Tests of replay under the host's policies; every team, shapes, temporaries.
 #include "replay.cases.hpp"
 
+#include <cmath>
+
 #include "support/report_values.hpp"
 #include "support/run_body.hpp"
 #include "support/temporaries.hpp"
@@ -27,34 +29,55 @@ void check_replay_teams(replay_case const& c, Loads const& loads) {
   check_all_teams(body, body.problems(), sums, [&] { return report_values(reports); });
 
   reals means(static_cast<std::size_t>(c.rows()), -7);
-  check_all_teams(replay_mean_body{parts, c.steps, c.layers, {means.data(), c.plans, c.layers}},
-                  c.rows(), means);
+  check_all_teams(
+      step_means_body<plimsoll::matrix_ref<double const>>{
+          parts, c.steps, {means.data(), c.plans, c.layers}},
+      c.rows(), means);
 }
 
-TEST_CASE("replay: the same bits of optimal splits in every team") {
-  constexpr index_t steps = 2;
+TEST_CASE("replay: the same mean of optimal splits in every team") {
+  constexpr index_t steps = 70;
   constexpr index_t layers = 5;
-  constexpr index_t experts = 70;
-  reals loads;
-  for (std::int64_t const load : random_loads<std::int64_t>(9, steps * layers * experts)) {
-    loads.push_back(0.1 * static_cast<double>(load));  // so that sums depend on their order
+  constexpr index_t rows = 2 * layers;
+  std::vector<plimsoll::detail::step_balance> judged;
+  for (std::int64_t const peak : random_loads<std::int64_t>(9, steps * rows)) {
+    judged.push_back({0.1, 0.2 + static_cast<double>(peak)});  // sums depend on their order
   }
-  std::fill_n(loads.begin() + 2 * experts, experts, 0.0);
-  std::vector<plimsoll::certificate> peaks(steps * layers);
-  for (plimsoll::certificate& peak : peaks) {
-    peak.value = 1e7;
+  std::fill_n(judged.begin() + 2 * rows, rows, plimsoll::detail::step_balance{});  // no load
+  auto const of_steps =
+      plimsoll::generate(plimsoll::detail::balancedness_of_steps{judged.data(), rows}, rows, steps);
+  CHECK(of_steps(layers, 2) == 1);
+  CHECK(of_steps(layers, 3) < 1);
+  reals out(2 * layers, -7.0);
+  check_all_teams(
+      plimsoll::detail::step_means_body<std::remove_const_t<decltype(of_steps)>>{
+          of_steps, steps, {out.data(), 2, layers}},
+      rows, out);
+  CHECK(out[layers] > 0);
+  CHECK(out[layers] < 1);
+}
+
+TEST_CASE("replay: means of rows, the same bits in every team") {
+  for (index_t const steps : {1, 2, 31, 33, 100}) {
+    constexpr index_t layers = 3;
+    reals const values = random_reals(static_cast<std::uint64_t>(steps), steps * layers);
+    reals means(2 * layers, -7);
+    plimsoll::detail::step_means_body<plimsoll::matrix_ref<double const>> const body{
+        {values.data(), layers, steps}, steps, {means.data() + layers, 1, layers}};
+    check_all_teams(body, layers, means);
+    auto value = values.begin();
+    for (index_t layer = 0; layer < layers; ++layer) {
+      long double sum = 0;
+      long double size = 0;
+      for (index_t t = 0; t < steps; ++t, ++value) {
+        sum += *value;
+        size += std::abs(*value);
+      }
+      auto const mean = static_cast<std::size_t>(layers + layer);
+      CHECK(std::abs(means[mean] - sum / static_cast<long double>(steps)) <= 1e-14L * size);
+      CHECK(means[mean - layers] == -7);
+    }
   }
-  // The second plan of two.
-  reals out(2 * layers * steps, -7.0);
-  using view = plimsoll::tensor_ref<double const>;
-  plimsoll::detail::split_balance_body<view> const body{
-      view(loads.data(), steps, layers, experts), 3.0, peaks.data(), layers,
-      plimsoll::matrix_ref<double>(out.data(), 2 * layers, steps)};
-  check_all_teams(body, steps * layers, out);
-  CHECK(out[(layers + 2) * steps] == 1);  // no load in step 0
-  CHECK(out[(layers + 2) * steps + 1] < 1);
-  CHECK(out[layers * steps] < 1);
-  CHECK(out[0] == -7);
 }
 
 TEST_CASE("replay: the same bits in every team") {

@@ -356,7 +356,8 @@ PLIMSOLL_TEST_CASE("select_planner: candidates that fail are reported", P,
   CHECK(got.chosen < 5);
   CHECK(got.candidates[5].error == "no such shape");
   CHECK(got.candidates[5].balancedness == 0);
-  CHECK(got.candidates[6].error == "select_planner: plan: expected 4 slots, got 3");
+  CHECK(got.candidates[6].error ==
+        "select_planner: plan.physical_to_logical: expected 4 slots, got 3");
   CHECK(got.candidates[7].error ==
         "validate: physical_to_logical: expected every expert on a live rank, got none in layer 0, "
         "expert 2");
@@ -409,7 +410,8 @@ PLIMSOLL_TEST_CASE("select_planner: the plan of all steps is checked, too", P,
       {{1, 0, 0, 2, 3, 3},
        "validate: physical_to_logical: expected every expert on a live rank, got none in layer 0, "
        "expert 4"},
-      {{1, 0, 0, 2, 3, 4, 0, 0}, "select_planner: plan: expected 6 slots, got 8"}};
+      {{1, 0, 0, 2, 3, 4, 0, 0},
+       "select_planner: plan.physical_to_logical: expected 6 slots, got 8"}};
   for (auto const& [faulty, message] : faults) {
     for (index_t const steps : {2, 1}) {  // of a history of several steps, and of one
       c.steps = steps;

@@ -19,10 +19,10 @@
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/call/migration.hpp>
 #include <plimsoll/detail/call/migration_align.hpp>
-#include <plimsoll/detail/call/migration_plan.hpp>
-#include <plimsoll/detail/call/migration_transfers.hpp>
-#include <plimsoll/detail/call/transfer_check.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/planning/layer_planner.hpp>
+#include <plimsoll/detail/planning/plan_within.hpp>
+#include <plimsoll/detail/planning/transfers.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/migration_types.hpp>

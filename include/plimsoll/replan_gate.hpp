@@ -8,9 +8,9 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
-#include <plimsoll/detail/call/history.hpp>
-#include <plimsoll/detail/call/replan_gate.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/planning/judge.hpp>
+#include <plimsoll/detail/planning/replan_gate.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/migration.hpp>
@@ -60,7 +60,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// Source: this library.
 ///
 /// @param loads `[steps, layers, experts]`, in the policy's memory; int32, uint32, int64, float,
-///   double or generated; as for `replay`. `load_window::steps` gives them
+///   double or generated; all steps of a layer together below 2^47. `load_window::steps` gives them
 /// @param in_use the plan in use, in the policy's memory: as `validate` demands, dead ranks empty
 /// @param candidates the plans to judge; without any, only the plan in use is judged
 /// @param options the costs, the horizon and the evidence
@@ -69,7 +69,7 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 ///   and costs, naming layer, step and expert or rank
 /// @complexity per plan and step: O(slots + ranks cost) per layer; `optimal`: one
 ///   `minmax_lp::solve`; and `plan_transfers` per candidate
-/// @workspace 112 bytes per step and layer; `optimal`: 64 more, and as `minmax_lp`; as
+/// @workspace 97 bytes per step and layer; `optimal`: 32 more, and as `minmax_lp`; as
 ///   `plan_transfers`
 /// @stream synchronizes
 /// @determinism the same bits under every policy, if a cost of your own has them
@@ -80,8 +80,7 @@ replan_decision decide_replan(P const& policy, Loads const& loads, placement_ref
   detail::checked_call call("decide_replan");
   auto const load = PLIMSOLL_LOADS(call, "decide_replan", loads, "[steps, layers, experts]");
   auto const context = detail::resolve(policy);
-  auto const gate = detail::expect_replan_gate(call, context, load, in_use, options);
-  return gate.decide(load, in_use, gate.judge_in_use(load, in_use), candidates);
+  return detail::expect_replan_gate(call, context, load, in_use, options).decide(candidates);
 }
 
 /// @brief Plans on recent steps and on each half of them, and asks `decide_replan` whether to move.
@@ -107,19 +106,16 @@ gated_plan<P> replan(P const& policy, Loads const& loads, placement_ref const& i
   auto const context = detail::resolve(policy);
   auto const gate = detail::expect_replan_gate(call, context, load, in_use, options);
   alignment_options const labels{.on = options.on};
-  auto const aligned = [&](index_t first, index_t count) -> placement<P> {
-    placement<P> const made = plan(policy, detail::part_of(load, first, count));
+  auto const aligned = [&](detail::history_part const& part) -> placement<P> {
+    placement<P> const made = plan(policy, detail::part_of(load, part));
     return detail::on_behalf_of(
         call, "align", {{"from.", "in_use."}, {"to.", "plan."}, {"as in from", "as in in_use"}},
         [&] { return align(policy, in_use, made.ref(), labels); });
   };
-  auto const before = gate.judge_in_use(load, in_use);
-  index_t const half = gate.half_of(before, load.extent(1));
-  placement<P> const of_first = aligned(0, half);
-  placement<P> const of_second = aligned(half, steps - half);
-  gated_plan<P> result{aligned(0, steps), {}};
-  result.decision =
-      gate.decide(load, in_use, before, {{result.ref(), of_first.ref(), of_second.ref()}});
+  placement<P> const of_first = aligned(gate.halves()[0]);
+  placement<P> const of_second = aligned(gate.halves()[1]);
+  gated_plan<P> result{aligned({0, steps}), {}};
+  result.decision = gate.decide({{result.ref(), of_first.ref(), of_second.ref()}});
   return result;
 }
 

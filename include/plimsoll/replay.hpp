@@ -9,6 +9,7 @@
 #include <plimsoll/detail/call/planning.hpp>
 #include <plimsoll/detail/call/replay.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/planning/judge.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
@@ -44,9 +45,9 @@ namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_D
 /// @workspace for every 8 steps, 8 bytes per row of the placement and 64 bytes per layer; the
 ///   workspace of `validate`; and for each problem in flight, 132 bytes per expert (264 for loads
 ///   of 8 bytes), 32 bytes per slot, 2304 bytes and, for each plan, 256 bytes and 4 bytes per rank
-///   (on a device only if this exceeds the shared memory of a block); with the optimal split, 8
-///   bytes per step of every row, 32 per step and layer, and the workspace of `minmax_lp`
-/// @stream synchronizes once; with the optimal split also once, and a few times for every plan
+///   (on a device only if this exceeds the shared memory of a block); with the optimal split,
+///   48 bytes per step of every row, and the workspace of `minmax_lp` for all rows
+/// @stream synchronizes once; with the optimal split a few times
 /// @determinism the same bits under every policy: each quotient and each sum is rounded once, in
 ///   an order that depends only on the shapes
 template <execution_policy P, class Loads, class Out>

@@ -13,11 +13,19 @@ basics='config|error|execution|memory|random|types|views'
 found=$(grep -rnE '^#include <plimsoll/' detail | grep -vE "<plimsoll/(detail/.*|($basics)\.hpp|(systems/)?[a-z_]+_types\.hpp)>" || true)
 [[ -z $found ]] || complain "internal headers include public ones other than $basics and *_types.hpp:
 $found"
-found=$(grep -rnE '^#include <plimsoll/detail/(call|host|device)/' detail/algorithm detail/common || true)
+found=$(grep -rnE '^#include <plimsoll/detail/(planning|call|host|device)/' detail/algorithm detail/common || true)
 [[ -z $found ]] || complain "bodies include what launches or prepares them:
 $found"
-found=$(grep -rnE '^#include <plimsoll/detail/call/' detail/*.hpp detail/host detail/device || true)
+found=$(grep -rnE '^#include <plimsoll/detail/(planning|call)/' detail/*.hpp detail/host detail/device || true)
 [[ -z $found ]] || complain "launchers include calls:
+$found"
+found=$(grep -rnE '^#include <plimsoll/detail/planning/' detail/call || true)
+[[ -z $found ]] || complain "calls include planning:
+$found"
+# What a call prepares and keeps; an algorithm belongs to detail/planning.
+prepared='[a-z_]+_pipeline|int32_ids|latency_pieces'
+found=$(grep -rnE '^class ' detail/call | grep -vE ":class ($prepared)\b" || true)
+[[ -z $found ]] || complain "calls have classes other than $prepared:
 $found"
 found=$(grep -nE '^#include <plimsoll/detail/' ./*_types.hpp systems/*_types.hpp || true)
 [[ -z $found ]] || complain "types include internal headers:

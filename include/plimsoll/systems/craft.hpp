@@ -11,8 +11,8 @@
 #include <plimsoll/array.hpp>
 #include <plimsoll/config.hpp>
 #include <plimsoll/detail/argument.hpp>
-#include <plimsoll/detail/call/craft.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/planning/craft.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/systems/craft_types.hpp>
@@ -144,8 +144,9 @@ craft_plan craft(P const& policy, Loads const& loads, craft_options const& optio
   craft_plan plan;
   plan.estimate = detail::estimate_gains(call, context, load, how, sums);
   plan.allocation = detail::allocate_replicas(call, context, plan.estimate, how);
-  plan.certificates = detail::plan_layers(call, context, sums.of_plan(0), plan.allocation.replicas,
-                                          how, placement, offsets, counts);
+  plan.certificates =
+      detail::plan_layers(call, context, matrix_ref<double const>(sums.data(), layers, experts),
+                          plan.allocation.replicas, how, placement, offsets, counts);
   return plan;
 }
 

@@ -14,13 +14,13 @@
 #include <plimsoll/detail/argument.hpp>
 #include <plimsoll/detail/call/load_tensor.hpp>
 #include <plimsoll/detail/call/migration_align.hpp>
-#include <plimsoll/detail/call/select_planner.hpp>
 #include <plimsoll/detail/dispatch.hpp>
+#include <plimsoll/detail/planning/judge.hpp>
+#include <plimsoll/detail/planning/select_planner.hpp>
 #include <plimsoll/execution.hpp>
 #include <plimsoll/flow_placement.hpp>
 #include <plimsoll/migration_types.hpp>
 #include <plimsoll/placement_maps.hpp>
-#include <plimsoll/replay.hpp>
 #include <plimsoll/systems/eplb.hpp>
 #include <plimsoll/systems/select_planner_types.hpp>
 #include <plimsoll/types.hpp>
@@ -61,13 +61,13 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// tell how long it lasts. Steps that it has not seen do.
 ///
 /// Each candidate plans on the first half of the steps with load and is judged on the second, and
-/// the other way round, with the middle step of an odd number in the second half. `replay`, under
-/// the split of the options, gives the balancedness of every layer, from which steps without load
-/// are left out. A layer without load in one of the halves is left out of both, since nothing was
-/// seen of it. The candidate with the largest mean over layers and halves, less
-/// `options.move_price` for every move from the plan in use, is the best. The first candidate whose
-/// mean is below it by at most one standard error of the difference is chosen: with
-/// `options.in_use`, another plan must be better by more than chance to replace it.
+/// the other way round, with the middle step of an odd number in the second half. The balancedness
+/// of a layer is the mean over its steps with load, under the split of the options. A layer without
+/// load in one of the halves is left out of both, since nothing was seen of it. The candidate with
+/// the largest mean over layers and halves, less `options.move_price` for every move from the plan
+/// in use, is the best. The first candidate whose mean is below it by at most one standard error of
+/// the difference is chosen: with `options.in_use`, another plan must be better by more than chance
+/// to replace it.
 ///
 /// Halves of 128 steps or more are judged in up to four blocks. After each, candidates that are
 /// behind the best by more than four standard errors are dropped; their reports tell on how many
@@ -86,9 +86,11 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// @return the placement, with the certificates of its planner; the reports of all candidates
 /// @throws invalid_input for shapes and options; if no candidate can plan, with the error of the
 ///   first
-/// @complexity for every candidate, three plans and a `replay` of the history
-/// @workspace that of the candidates and `replay`; 8 bytes per expert of every layer, and two plans
-///   of every candidate; with `in_use` that of `align`
+/// @complexity for every candidate three plans, and O(experts + slots) for every step and layer,
+///   with `split_rule::optimal` one `minmax_lp::solve`
+/// @workspace that of the candidates; 16 bytes for every step and layer, `optimal`: 32 more, and
+///   that of `minmax_lp`; 8 bytes per expert of every layer, and two plans of every candidate; with
+///   `in_use` that of `align`
 /// @stream synchronizes
 /// @determinism the same bits under every policy, if the caller's candidates have them
 template <execution_policy P, class Loads, class... Plan>
@@ -133,12 +135,8 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
   std::vector<std::string> names;
   (names.push_back(more.name), ...);  // nvcc 13.0 does not expand a pack in a braced list here
   auto all = detail::candidates_named(kinds, names);
-  struct made_plan {
-    placement<P> plan;
-    std::vector<index_t> moves;  ///< of every layer from the plan in use; empty: none
-  };
   auto const sound_plan = [&](std::size_t index, auto const& history) {
-    made_plan made{plan_with(index, history), {}};
+    detail::made_plan<placement<P>> made{plan_with(index, history)};
     detail::expect_planned(call, context, made.plan.ref(), layers, experts, slots, options);
     validate(policy, made.plan.ref(), {.on = options.on});
     bool const is_in_use = index < kinds.size() && kinds[index].is_in_use;
@@ -154,23 +152,13 @@ selected_plan<P> select_planner(P const& policy, Loads const& loads, index_t slo
     }
     return made;
   };
-  std::vector<made_plan> plans[] = {std::vector<made_plan>(all.size()),
-                                    std::vector<made_plan>(all.size())};  // of each half
-  detail::judge_halves(
-      detail::loaded_steps(call, context, load), load,
-      [&](std::size_t i, index_t half, auto const& seen) { plans[half][i] = sound_plan(i, seen); },
-      [&](std::size_t i, index_t half, auto const& block, detail::loaded_layers const& loaded) {
-        array<double, P, 2> balancedness(policy, 1, layers);
-        replay(policy, block, plans[half][i].plan.ref(),
-               {.on = {.ranks = options.on.ranks, .active = options.on.active},
-                .split = options.split},
-               balancedness);
-        detail::add_samples(balancedness.to_host(), plans[half][i].moves, options.move_price,
-                            loaded, all[i]);
-      },
-      all);
+  detail::step_judge const judge(call, context,
+                                 rank_set{.ranks = options.on.ranks, .active = options.on.active},
+                                 options.split);
+  detail::judge_halves<placement<P>>(judge, detail::read_loaded_steps(call, context, {}, load),
+                                     load, options.move_price, sound_plan, all);
   return detail::plan_with_chosen<selected_plan<P>>(call, all, [&](std::size_t i) {
-    return std::move(sound_plan(i, detail::part_of(load, 0, steps)).plan);
+    return std::move(sound_plan(i, detail::part_of(load, {0, steps})).plan);
   });
 }
 

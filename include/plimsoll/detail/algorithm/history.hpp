@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Body that checks the loads of a history and finds the steps with load; others are not judged.
+/// Parts of histories of steps, the body that checks loads and finds the steps with load, and means
+/// over steps.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,37 @@
 #include <plimsoll/views.hpp>
 
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
+
+/// Consecutive steps of a history.
+struct history_part {
+  index_t first;
+  index_t count;
+};
+
+/// The loads of a history from one step on.
+template <class Loads>
+struct loads_from_step {
+  Loads loads;
+  index_t first;
+
+  PLIMSOLL_HD auto operator()(index_t step, index_t layer, index_t expert) const {
+    return loads(first + step, layer, expert);
+  }
+};
+
+/// Returns the loads of a part of a history.
+template <class T>
+tensor_ref<T> part_of(tensor_ref<T> const& loads, history_part const& part) {
+  tensor_ref<T> result = loads;
+  result.data += part.first * loads.stride(0);
+  result.extents[0] = part.count;
+  return result;
+}
+template <class F>
+auto part_of(generated<F, 3> const& loads, history_part const& part) {
+  return generate(loads_from_step<generated<F, 3>>{loads, part.first}, part.count, loads.extent(1),
+                  loads.extent(2));
+}
 
 /// Checks the loads of a layer, and their total over all steps. Problem = layer.
 template <class Loads>
@@ -51,6 +83,28 @@ struct history_check_body {
       outcome = refusal(fault_kind::total_load, -1, total);
     }
     team.single([=, this] { reports[layer] = outcome; });
+  }
+};
+
+/// Writes the mean of each row over the steps: the sum of its values, in order, over their number.
+/// Problem = row.
+template <class Values>
+struct step_means_body {
+  using device_team = warp;
+
+  Values values;  ///< `[plans * layers, steps]`, or sums of some steps each
+  index_t steps;
+  matrix_ref<double> means;  ///< `[plans, layers]`
+
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+
+  template <class Team>
+  PLIMSOLL_HD void operator()(Team& team, scratch, index_t row) const {
+    index_t const layers = means.extent(1);
+    double const sum =
+        team.sum_ordered(values.extent(1), [this, row](index_t i) { return values(row, i); });
+    team.single(
+        [=, this] { means(row / layers, row % layers) = divide(sum, static_cast<double>(steps)); });
   }
 };
 

@@ -129,23 +129,4 @@ struct latencies_body {
   }
 };
 
-/// Writes the mean over the steps of each layer to one row. Problem = layer.
-struct mean_steps_body {
-  using device_team = warp;
-
-  matrix_ref<double const> steps;  ///< `[steps, layers]`
-  index_t row;
-  matrix_ref<double> means;  ///< `[rows, layers]`
-
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t layer) const {
-    double const sum =
-        team.sum_ordered(steps.extent(0), [=, this](index_t t) { return steps(t, layer); });
-    team.single(
-        [=, this] { means(row, layer) = divide(sum, static_cast<double>(steps.extent(0))); });
-  }
-};
-
 }}}  // namespace plimsoll::detail

@@ -210,47 +210,4 @@ struct loads_of_plans {
   }
 };
 
-/// Mean and peak of the loads of ranks, over their speeds.
-struct rank_balance {
-  double mean;
-  double peak;
-};
-
-/// Computes mean and peak of one step under one plan. Problem = step * plans + plan.
-struct plan_balance_body {
-  using device_team = block<128>;
-
-  loads_of_plans loads;
-  topology where;
-  double speeds;                          ///< sum over the live ranks
-  certificate const* peaks;               ///< `[steps, plans]` of optimal splits; null: even
-  matrix_ref<std::int32_t const> map;     ///< `[plans, slots]`
-  matrix_ref<std::int32_t const> counts;  ///< `[plans, experts]`
-  rank_balance* balance;                  ///< `[steps, plans]`
-
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
-
-  template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
-    index_t const step = problem / map.extent(0);
-    index_t const plan = problem % map.extent(0);
-    index_t const layer = loads.plans[plan].layer;
-    double const total = team.sum_ordered(
-        counts.extent(1), [this, step, plan](index_t e) { return loads(step, plan, e); });
-    double const peak =
-        peaks != nullptr ? peaks[problem].value
-                         : team.max(where.ranks(), [this, step, plan, layer](index_t r) {
-                             double sum = 0;
-                             for (index_t s = where.begin(layer, r); s < where.end(layer, r); ++s) {
-                               if (std::int32_t const e = map(plan, s); e >= 0) {
-                                 auto const copies = static_cast<double>(counts(plan, e));
-                                 sum = add(sum, divide(loads(step, plan, e), copies));
-                               }
-                             }
-                             return divide(sum, where.speed(r));
-                           });
-    team.single([=, this] { balance[problem] = {divide(total, speeds), peak}; });
-  }
-};
-
 }}}  // namespace plimsoll::detail

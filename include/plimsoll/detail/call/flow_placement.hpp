@@ -102,7 +102,7 @@ inline host_list<double> speed_sums(host_list<double> speed) {
 
 /// Adds up the certificates of the steps of a layer, values rounded up and bounds down.
 inline certificate sum_of_steps(std::vector<certificate> const& peaks,
-                                std::vector<double> const& bounds, index_t layers, index_t layer) {
+                                host_list<double> const& bounds, index_t layers, index_t layer) {
   certificate sum{0, 0, 0, certificate_status::optimal};
   for (std::size_t i = static_cast<std::size_t>(layer); i < peaks.size();
        i += static_cast<std::size_t>(layers)) {
@@ -194,6 +194,17 @@ std::vector<flow_placement_report> run_flow_placement(std::string_view name, Con
   return reports;
 }
 
+/// Returns lower bounds on the peaks of all plans, `[steps, layers]`. `speeds`: 0 for dead ranks.
+template <class Context, class Loads>
+host_list<double> peak_bounds(Context const& context, Loads const& loads, topology const& where,
+                              host_list<double> const& speeds) {
+  index_t const problems = loads.extent(0) * loads.extent(1);
+  buffer<double, Context> const reach(context, speed_sums(speeds));
+  buffer<double, Context> const bounds(context, problems);
+  launch(context, problems, step_bound_body<Loads>{loads, where, reach.data(), bounds.data()});
+  return bounds.read(speeds.get_allocator().memory);
+}
+
 /// Splits every step optimally under a plan, and bounds its peak under any plan with these slots.
 template <class Context, class Loads>
 std::vector<certificate> run_certify(std::string_view name, Context const& context,
@@ -202,24 +213,17 @@ std::vector<certificate> run_certify(std::string_view name, Context const& conte
   index_t const steps = loads.extent(0);
   index_t const layers = loads.extent(1);
   index_t const slots = plan.physical_to_logical.extent(1);
-  minmax_lp_pipeline<Context> lp(context, plan, {.on = on, .tolerance = 0}, name);
+  buffer<certificate, Context> const peaks(context, steps * layers);
+  buffer<fault, Context> const faults(context, steps * layers);
+  enqueue_step_splits(name, context, loads, plan, on, {}, peaks.data(), faults.data());
   rank_set const ranks = with_ranks_of(name, on, plan.ranks);
   rank_speeds const speeds = read_speeds(name, context, ranks);
   expect_every_expert(name, read_slots(name, context, plan, loads.extent(2)), speeds, layers,
                       loads.extent(2));
-  buffer<double, Context> const reach(context, speed_sums(speeds.speed));
-  buffer<double, Context> const bounds(context, steps * layers);
-  buffer<certificate, Context> const peaks(context, steps * layers);
-  buffer<fault, Context> const faults(context, steps * layers);
-  launch(context, steps * layers, lp.body_of_steps(loads, peaks.data(), faults.data()));
-  launch(context, steps * layers,
-         step_bound_body<Loads>{.loads = loads,
-                                .where = {{plan.rank_offsets, slots, ranks.ranks}, 1, ranks.active},
-                                .reach = reach.data(),
-                                .bounds = bounds.data()});
   expect_sound(name, faults.read(), layers);
   std::vector<certificate> const found = peaks.read();
-  std::vector<double> const least = bounds.read();
+  host_list<double> const least = peak_bounds(
+      context, loads, {{plan.rank_offsets, slots, ranks.ranks}, 1, ranks.active}, speeds.speed);
   std::vector<certificate> result;
   for (index_t layer = 0; layer < layers; ++layer) {
     result.push_back(sum_of_steps(found, least, layers, layer));

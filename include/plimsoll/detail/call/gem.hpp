@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/history.hpp>
 #include <plimsoll/detail/algorithm/latency.hpp>
 #include <plimsoll/detail/buffer.hpp>
 #include <plimsoll/detail/call/ids.hpp>
@@ -111,28 +112,6 @@ std::vector<certificate> run_gem(std::string_view function, Context const& conte
   return {all.end() - layers, all.end()};
 }
 
-/// Generated loads from step `first` on.
-template <class F>
-struct steps_from {
-  generated<F, 3> loads;
-  index_t first;
-
-  PLIMSOLL_HD auto operator()(index_t t, index_t l, index_t e) const {
-    return loads(first + t, l, e);
-  }
-};
-
-template <class T>
-tensor_ref<T> steps_of(tensor_ref<T> loads, index_t first, index_t count) {
-  loads.data += first * loads.strides[0];
-  loads.extents[0] = count;
-  return loads;
-}
-template <class F>
-auto steps_of(generated<F, 3> const& loads, index_t first, index_t count) {
-  return generate(steps_from<F>{loads, first}, count, loads.extent(1), loads.extent(2));
-}
-
 /// Plans on traces of several lengths and replays the unseen steps under each plan. Writes the mean
 /// latencies to `out`, `[lengths, layers]`.
 template <class Context, class Loads>
@@ -153,12 +132,17 @@ void run_trace_lengths(std::string_view function, Context const& context, Loads 
                            .replica_count = counts,
                            .ranks = options.on.ranks,
                            .rank_offsets = options.rank_offsets};
+  matrix_ref<double const> of_layer = of_step;
+  std::swap(of_layer.extents[0], of_layer.extents[1]);
+  std::swap(of_layer.strides[0], of_layer.strides[1]);
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    run_gem(function, context, steps_of(loads, planned_until - lengths[i], lengths[i]), cost,
+    run_gem(function, context, part_of(loads, {planned_until - lengths[i], lengths[i]}), cost,
             options, placement, counts);
-    run_latencies(function, context, steps_of(loads, planned_until, unseen), plan, cost,
+    run_latencies(function, context, part_of(loads, {planned_until, unseen}), plan, cost,
                   {.of_step = of_step});
-    launch(context, layers, mean_steps_body{of_step, static_cast<index_t>(i), out});
+    launch(context, layers,
+           step_means_body<matrix_ref<double const>>{of_layer, unseen,
+                                                     rows_from(out, static_cast<index_t>(i))});
   }
 }
 

@@ -37,6 +37,36 @@ inline void expect_migrated(std::string_view function, argument_name const& argu
                  "experts");
 }
 
+struct placement_shape {
+  index_t layers;
+  index_t slots;
+  index_t experts;
+  index_t ranks;
+};
+inline placement_shape shape_of(placement_ref const& placement) {
+  auto const& map = placement.physical_to_logical;
+  return {map.extent(0), map.extent(1), placement.replica_count.extent(1), placement.ranks};
+}
+
+/// What messages call the extents of a shape. They are no strings, so that checks allocate nothing.
+struct shape_words {
+  std::string_view layers;
+  std::string_view slots;
+  std::string_view experts;
+  std::string_view ranks;
+};
+
+inline void expect_shape(std::string_view function, argument_name const& argument,
+                         placement_shape const& shape, placement_ref const& placement,
+                         shape_words const& words = {"layers", "slots", "experts", "ranks"}) {
+  placement_shape const got = shape_of(placement);
+  expect_extent(function, argument + ".physical_to_logical", shape.layers, got.layers,
+                words.layers);
+  expect_extent(function, argument + ".physical_to_logical", shape.slots, got.slots, words.slots);
+  expect_extent(function, argument + ".replica_count", shape.experts, got.experts, words.experts);
+  expect_extent(function, argument + ".ranks", shape.ranks, got.ranks, words.ranks);
+}
+
 /// Checks that two placements are of one model and on the same ranks. `argument` names the rank
 /// set.
 inline migration_pair expect_migration(std::string_view function, placement_ref const& from,
@@ -44,19 +74,13 @@ inline migration_pair expect_migration(std::string_view function, placement_ref 
                                        argument_name const& argument = "options.on") {
   expect_migrated(function, "from", from);
   expect_migrated(function, "to", to);
-  auto const& before = from.physical_to_logical;
-  auto const& after = to.physical_to_logical;
-  expect_extent(function, "to.physical_to_logical", before.extent(0), after.extent(0),
-                "layers, as in from");
-  expect_extent(function, "to.physical_to_logical", before.extent(1), after.extent(1),
-                "slots, as in from");
-  expect_extent(function, "to.replica_count", from.replica_count.extent(1),
-                to.replica_count.extent(1), "experts, as in from");
-  expect_extent(function, "to.ranks", from.ranks, to.ranks, "ranks, as in from");
+  expect_shape(
+      function, "to", shape_of(from), to,
+      {"layers, as in from", "slots, as in from", "experts, as in from", "ranks, as in from"});
   rank_set const ranks = with_ranks_of(function, on, to.ranks, argument);
-  return {.from = before,
-          .to = after,
-          .where = {.ranges = {to.rank_offsets, after.extent(1), ranks.ranks},
+  return {.from = from.physical_to_logical,
+          .to = to.physical_to_logical,
+          .where = {.ranges = {to.rank_offsets, to.physical_to_logical.extent(1), ranks.ranks},
                     .nodes = ranks.nodes,
                     .active = ranks.active,
                     .speeds = ranks.speeds},

@@ -196,14 +196,6 @@ struct minmax_lp_pipeline {
     launch(context, layers, body_of(loads, inputs, split, outputs), memory.data());
   }
 
-  /// Returns a body that solves all steps of a history `[steps, layers, experts]`. It writes
-  /// `peaks` and, unless null, `refused`, both `[steps, layers]`.
-  template <class Loads>
-  split_steps_body<Loads> body_of_steps(Loads const& loads, certificate* peaks,
-                                        fault* refused = nullptr) {
-    return {loads, body_of(step_of(loads, 0), {}, {}, {}), peaks, refused};
-  }
-
   [[nodiscard]] vector_ref<certificate const> certificates_view() const {
     return {certificates.data(), layers};
   }
@@ -239,5 +231,16 @@ struct minmax_lp_pipeline {
     }
   }
 };
+
+/// Splits every step of a history `[steps, plans, experts]` optimally under each plan, a row of
+/// `plans`. Writes `peaks` and, unless null, `refused`, both `[steps, plans]`.
+template <class Context, class Loads>
+void enqueue_step_splits(std::string_view name, Context const& context, Loads const& loads,
+                         placement_ref const& plans, rank_set const& on, resource_ref lists,
+                         certificate* peaks, fault* refused = nullptr) {
+  minmax_lp_pipeline<Context> lp(context, plans, {.on = on, .tolerance = 0}, name, false, lists);
+  launch(context, loads.extent(0) * loads.extent(1),
+         split_steps_body<Loads>{loads, lp.body_of(step_of(loads, 0), {}, {}, {}), peaks, refused});
+}
 
 }}}  // namespace plimsoll::detail

@@ -7,12 +7,11 @@
 #include <string_view>
 
 #include <plimsoll/config.hpp>
+#include <plimsoll/detail/algorithm/history.hpp>
 #include <plimsoll/detail/algorithm/replay.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/call/minmax_lp.hpp>
 #include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
-#include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/error.hpp>
@@ -57,7 +56,6 @@ void enqueue_replay(Context const& context, Loads const& loads, placement_ref co
                     problem_report* reports) {
   auto const& map = placement.physical_to_logical;
   index_t const steps = loads.extent(0);
-  index_t const layers = loads.extent(1);
   index_t const rows = map.extent(0);
   buffer<double, Context> const memory(context, rows * replay_tiles(steps));
   matrix_ref<double> const sums(memory.data(), rows, replay_tiles(steps));
@@ -70,46 +68,7 @@ void enqueue_replay(Context const& context, Loads const& loads, placement_ref co
                                 .sums = sums,
                                 .reports = reports};
   launch(context, body.problems(), body);
-  launch(context, rows, replay_mean_body{sums, steps, layers, balancedness});
-}
-
-/// Returns the rows of one plan of a placement that holds several.
-inline placement_ref plan_of(placement_ref const& placement, index_t layers, index_t plan) {
-  auto const rows = [=](auto matrix) {
-    if (matrix.data != nullptr) {
-      matrix.data += plan * layers * matrix.strides[0];
-      matrix.extents[0] = layers;
-    }
-    return matrix;
-  };
-  return {rows(placement.physical_to_logical), rows(placement.replica_count), placement.ranks,
-          rows(placement.rank_offsets)};
-}
-
-/// Splits every step optimally under every plan, and averages the balancedness. The caller has
-/// checked loads and placement.
-template <class Context, class Loads>
-void run_optimal_replay(std::string_view name, Context const& context, Loads const& loads,
-                        placement_ref const& placement, vector_ref<std::uint8_t const> active,
-                        matrix_ref<double> balancedness) {
-  index_t const steps = loads.extent(0);
-  index_t const layers = loads.extent(1);
-  index_t const plans = balancedness.extent(0);
-  buffer<certificate, Context> const peaks(context, steps * layers);
-  buffer<double, Context> const of_steps(context, plans * layers * steps);
-  matrix_ref<double> const sums(of_steps.data(), plans * layers, steps);
-  for (index_t plan = 0; plan < plans; ++plan) {
-    rank_set const on{.ranks = placement.ranks, .active = active};
-    index_t const live = read_speeds(name, context, on).live();
-    minmax_lp_pipeline<Context> lp(context, plan_of(placement, layers, plan),
-                                   {.on = on, .tolerance = 0}, name);
-    launch(context, steps * layers, lp.body_of_steps(loads, peaks.data()));
-    launch(context, steps * layers,
-           split_balance_body<Loads>{loads, static_cast<double>(live), peaks.data(), plan * layers,
-                                     sums});
-  }
-  launch(context, plans * layers, replay_mean_body{sums, steps, layers, balancedness});
-  synchronize(context);
+  launch(context, rows, step_means_body<matrix_ref<double const>>{sums, steps, balancedness});
 }
 
 }}}  // namespace plimsoll::detail

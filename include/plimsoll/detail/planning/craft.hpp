@@ -22,6 +22,7 @@
 #include <plimsoll/detail/call/replay.hpp>
 #include <plimsoll/detail/call/slot_assignment.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/planning/judge.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
@@ -205,78 +206,62 @@ inline void take_choices(std::vector<std::int32_t> const& choices, gain_estimate
   }
 }
 
-/// Loads summed over the steps, once per plan of the estimate, so that one batch of `eplb` makes
-/// all plans. Sums are doubles: exact below 2^53, and a sum that is too large does not wrap, so
-/// that `eplb` refuses it.
-template <class Context>
-struct load_sums {
-  load_sums(Context const& context, index_t plan_count, index_t layer_count, index_t expert_count)
-      : plans(plan_count),
-        layers(layer_count),
-        experts(expert_count),
-        memory(context, plan_count * layer_count * expert_count) {}
-
-  index_t plans;
-  index_t layers;
-  index_t experts;
-  buffer<double, Context> memory;
-
-  [[nodiscard]] matrix_ref<double> of_plan(index_t plan) const {
-    return {memory.data() + plan * layers * experts, layers, experts};
-  }
-  [[nodiscard]] matrix_ref<double const> all() const {
-    return {memory.data(), plans * layers, experts};
-  }
-};
-
+/// Makes room for the loads summed over the steps, once per plan of the estimate, so that one batch
+/// of `eplb` makes all plans. Sums are doubles: exact below 2^53, and a sum that is too large does
+/// not wrap, so that `eplb` refuses it.
 template <class Context, class Loads>
-load_sums<Context> make_sums(Context const& context, Loads const& load,
-                             craft_options const& options) {
+buffer<double, Context> make_sums(Context const& context, Loads const& load,
+                                  craft_options const& options) {
   auto const plans = static_cast<index_t>(options.replica_counts.size()) + 1;
-  return {context, plans, load.extent(1), load.extent(2)};
+  return {context, plans * load.extent(1) * load.extent(2)};
 }
 
-/// Estimates gains, and fills `sums`.
+/// Estimates gains, and fills `sums`, `[plans, layers, experts]`.
 template <class Context, class Loads>
 gain_estimate estimate_gains(std::string_view name, Context const& context, Loads const& load,
-                             craft_options const& options, load_sums<Context> const& sums) {
+                             craft_options const& options, buffer<double, Context> const& sums) {
   auto const& counts = options.replica_counts;
-  index_t const rows = sums.plans * sums.layers;
-  index_t const slots = sums.experts + counts.back();
+  index_t const layers = load.extent(1);
+  index_t const experts = load.extent(2);
+  auto const plans = static_cast<index_t>(counts.size()) + 1;
+  index_t const rows = plans * layers;
+  index_t const slots = experts + counts.back();
   buffer<std::int32_t, Context> const offsets(context, rows * (options.on.ranks + 1));
   matrix_ref<std::int32_t> const rank_offsets(offsets.data(), rows, options.on.ranks + 1);
   eplb_options const how = eplb_options_of(options, rank_offsets);
   expect_between(name, "loads", 1, 0x7fffffff, load.extent(0), "steps");
-  expect_plannable(name, rows, sums.experts, slots, how);
+  expect_plannable(name, rows, experts, slots, how);
 
-  enqueue_sum_steps(context, load, sums.of_plan(0));
-  for (index_t plan = 1; plan < sums.plans; ++plan) {
-    copy_rows(context, matrix_ref<double const>(sums.of_plan(0)), sums.of_plan(plan));
+  matrix_ref<double> const sum(sums.data(), layers, experts);
+  enqueue_sum_steps(context, load, sum);
+  for (index_t plan = 1; plan < plans; ++plan) {
+    copy_rows<Context, double>(context, sum,
+                               {sums.data() + plan * layers * experts, layers, experts});
   }
-  buffer<std::int32_t, Context> const layer_slots(
-      context, slots_of_plans(counts, sums.layers, sums.experts));
+  buffer<std::int32_t, Context> const layer_slots(context, slots_of_plans(counts, layers, experts));
   buffer<std::int32_t, Context> const map(context, rows * slots);
-  buffer<std::int32_t, Context> const copies(context, rows * sums.experts);
+  buffer<std::int32_t, Context> const copies(context, rows * experts);
   buffer<double, Context> const means(context, rows);
   matrix_ref<std::int32_t> const placement(map.data(), rows, slots);
-  matrix_ref<std::int32_t> const replicas(copies.data(), rows, sums.experts);
+  matrix_ref<std::int32_t> const replicas(copies.data(), rows, experts);
   // The reports of the replay come first: they name the step of a wrong load, too.
-  index_t const replays = replay_reports(load.extent(0), sums.layers);
+  index_t const replays = replay_reports(load.extent(0), layers);
   index_t const planned = rows * eplb_steps(how);
-  buffer<problem_report, Context> const reports(context, replays + planned + sums.plans);
-  enqueue_slot_assignment(context, {layer_slots.data(), rows}, sums.plans,
+  buffer<problem_report, Context> const reports(context, replays + planned + plans);
+  enqueue_slot_assignment(context, {layer_slots.data(), rows}, plans,
                           {.on = options.on, .remainder = options.remainder}, rank_offsets,
                           reports.data() + replays + planned);
-  enqueue_eplb(context, sums.all(), how, placement, replicas, reports.data() + replays);
-  placement_ref const plans{.physical_to_logical = placement,
-                            .replica_count = replicas,
-                            .ranks = options.on.ranks,
-                            .rank_offsets = rank_offsets};
-  matrix_ref<double> const balancedness(means.data(), sums.plans, sums.layers);
-  enqueue_replay(context, load, plans, options.on.active, balancedness, reports.data());
-  collect(name, reports, sums.layers);
+  enqueue_eplb(context, matrix_ref<double const>(sums.data(), rows, experts), how, placement,
+               replicas, reports.data() + replays);
+  placement_ref const all{.physical_to_logical = placement,
+                          .replica_count = replicas,
+                          .ranks = options.on.ranks,
+                          .rank_offsets = rank_offsets};
+  matrix_ref<double> const balancedness(means.data(), plans, layers);
+  enqueue_replay(context, load, all, options.on.active, balancedness, reports.data());
+  collect(name, reports, layers);
   if (options.split == split_rule::optimal) {
-    run_optimal_replay(name, context, load, plans, options.on.active, balancedness);
+    run_optimal_replay(name, context, load, all, options.on.active, balancedness);
   }
   return estimate_of(counts, means.read());
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `decide_replan`: checks, samples the steps under every plan, and weighs what they gain
+/// Planning of `decide_replan`: samples the steps under every plan, and weighs what they gain
 /// against what moving costs.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -15,19 +16,17 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/replan_gate.hpp>
+#include <plimsoll/detail/algorithm/step_balance.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/call/history.hpp>
 #include <plimsoll/detail/call/latency.hpp>
 #include <plimsoll/detail/call/migration.hpp>
-#include <plimsoll/detail/call/migration_transfers.hpp>
-#include <plimsoll/detail/call/minmax_lp.hpp>
 #include <plimsoll/detail/call/placement_maps.hpp>
 #include <plimsoll/detail/call/planning.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
-#include <plimsoll/detail/call/rank_speeds.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/planning/judge.hpp>
+#include <plimsoll/detail/planning/transfers.hpp>
 #include <plimsoll/detail/report.hpp>
 #include <plimsoll/detail/rows.hpp>
 #include <plimsoll/error.hpp>
@@ -42,7 +41,7 @@
 namespace plimsoll { inline namespace PLIMSOLL_ABI { namespace detail {
 
 /// Samples of one plan, `[steps, layers]`.
-using replan_samples = std::vector<replan_sample>;
+using replan_samples = std::vector<timed_step>;
 
 /// Gains of a plan over the one in use, in one layer or in all.
 struct replan_gains {
@@ -107,39 +106,34 @@ replan_answer answer_of(replan_judgment const& judgment, replan_gains const& gai
              : replan_answer::insufficient_evidence;
 }
 
-/// A checked gate.
-template <class Context, class Cost>
-class replan_judge {
+/// A checked gate, which has judged the plan in use.
+template <class Context, class Loads, class Cost>
+class replan_gate {
  public:
-  replan_judge(std::string_view name, Context const& context, rank_set const& on,
-               replan_options<Cost> const& options)
-      : name_(name), context_(context), options_(options) {
-    options_.on = on;
-    rank_speeds const speeds = read_speeds(name, context, on);
-    for (double const speed : speeds.speed) {
-      total_speed_ = add(total_speed_, speed);
-    }
-    speed_ = {context, speeds.speed};
+  replan_gate(std::string_view name, Context const& context, Loads const& loads,
+              placement_ref const& in_use, replan_options<Cost> const& options)
+      : name_(name),
+        context_(context),
+        loads_(loads),
+        in_use_(in_use),
+        options_(options),
+        judge_(name, context, options.on, options.split, {}, options.cost),
+        halves_(halves_of(read_loaded_steps(name, context, {}, loads), loads.extent(0))),
+        before_(static_cast<std::size_t>(loads.extent(0) * loads.extent(1))) {
+    sample({0, loads.extent(0)}, in_use, "in_use", before_);
   }
 
-  /// Samples the plan in use.
-  template <class Loads>
-  replan_samples judge_in_use(Loads const& loads, placement_ref const& in_use) const {
-    return samples_of(loads, in_use, in_use, "in_use");
-  }
-  /// `before` are the samples of the plan in use.
-  template <class Loads>
-  replan_decision decide(Loads const& loads, placement_ref const& in_use,
-                         replan_samples const& before,
-                         std::vector<replan_candidate> const& candidates) const {
-    replan_decision result = describe(before, loads.extent(1));
-    index_t const half = half_of(before, loads.extent(1));
+  /// Returns the halves of the steps with load. With fewer than two of these, the first step and
+  /// the others.
+  [[nodiscard]] std::array<history_part, 2> const& halves() const { return halves_; }
+
+  [[nodiscard]] replan_decision decide(std::vector<replan_candidate> const& candidates) const {
+    replan_decision result = describe();
     double most = 0;
     for (replan_candidate const& candidate : candidates) {
       std::string const argument = text("candidates[", result.candidates.size(), "]");
-      replan_samples const after = unseen_samples(loads, half, in_use, candidate, argument);
-      candidate_judgment const judged =
-          judge(before, after, transfer_layers(in_use, candidate.plan, argument));
+      replan_samples const after = unseen_samples(candidate, argument);
+      candidate_judgment const judged = judge(after, transfer_layers(candidate.plan, argument));
       double const net = add(multiply(static_cast<double>(options_.horizon), judged.gain_seconds),
                              -judged.move_seconds);
       if (judged.answer == replan_answer::move && (result.chosen < 0 || net > most)) {
@@ -154,91 +148,47 @@ class replan_judge {
     return result;
   }
 
-  /// Returns the first step of the second half of the steps with load, such as the rows of a
-  /// `load_window` that is not full yet.
-  [[nodiscard]] static index_t half_of(replan_samples const& samples, index_t layers) {
-    std::vector<index_t> filled;
-    for (index_t step = 0; step < std::ssize(samples) / std::max<index_t>(layers, 1); ++step) {
-      auto const first = samples.begin() + step * layers;
-      if (std::any_of(first, first + layers, [](auto const& sample) { return sample.load > 0; })) {
-        filled.push_back(step);
-      }
-    }
-    return filled.size() < 2 ? 1 : filled[filled.size() / 2];
+ private:
+  static std::array<history_part, 2> halves_of(loaded_steps const& steps, index_t count) {
+    std::array<history_part, 2> const halves = steps.halves();
+    return halves[0].count > 0 ? halves : std::array<history_part, 2>{{{0, 1}, {1, count - 1}}};
   }
 
- private:
-  /// Samples the steps under a plan. `argument` names it.
-  template <class Loads>
-  replan_samples samples_of(Loads const& loads, placement_ref const& in_use,
-                            placement_ref const& plan, std::string const& argument) const {
-    index_t const steps = loads.extent(0);
-    index_t const layers = loads.extent(1);
-    expect_like(in_use, plan, argument);
+  /// Samples the steps of a part under a plan, which `argument` names.
+  void sample(history_part const& part, placement_ref const& plan, std::string const& argument,
+              replan_samples& samples) const {
+    index_t const layers = loads_.extent(1);
+    expect_like(plan, argument);
     run_planning(name_, context_, layers, 1, {{{"", argument + "."}}},
                  [&](problem_report* reports) {
                    enqueue_validate(context_, plan, {.on = options_.on}, reports);
                  });
-    buffer<replan_sample, Context> const samples(context_, steps * layers);
-    bool const is_optimal = options_.split == split_rule::optimal;
-    buffer<certificate, Context> const peaks(context_, is_optimal ? steps * layers : 0);
-    if (is_optimal) {
-      minmax_lp_pipeline<Context> lp(context_, plan, {.on = options_.on, .tolerance = 0}, name_);
-      launch(context_, steps * layers, lp.body_of_steps(loads, peaks.data()));
-      fill(loads, plan, peaks.data(), samples.data());
-    } else {
-      fill(loads, plan, nullptr, samples.data());
-    }
-    return samples.read();
-  }
-  template <class Loads>
-  void fill(Loads const& loads, placement_ref const& plan, certificate const* peaks,
-            replan_sample* samples) const {
-    auto const& map = plan.physical_to_logical;
-    index_t const problems = loads.extent(0) * loads.extent(1);
-    run_planning(name_, context_, loads.extent(1), loads.extent(0), {{{"cost", "options.cost"}}},
-                 [&](problem_report* reports) {
-                   launch(context_, problems,
-                          replan_gate_body<Loads, Cost>{
-                              .loads = loads,
-                              .physical_to_logical = map,
-                              .replica_count = plan.replica_count,
-                              .ranges = {plan.rank_offsets, map.extent(1), plan.ranks},
-                              .speed = speed_.data(),
-                              .total_speed = total_speed_,
-                              .peaks = peaks,
-                              .cost = options_.cost,
-                              .samples = samples,
-                              .reports = reports});
-                 });
+    replan_samples const found = judge_.judge(part_of(loads_, part), plan).read();
+    std::copy(found.begin(), found.end(), samples.begin() + part.first * layers);
   }
 
-  /// Samples every step under a plan of the candidate that was not made from it.
-  template <class Loads>
-  replan_samples unseen_samples(Loads const& loads, index_t half, placement_ref const& in_use,
-                                replan_candidate const& candidate,
+  /// Samples every step with load under a plan of the candidate that was not made from it.
+  replan_samples unseen_samples(replan_candidate const& candidate,
                                 std::string const& argument) const {
-    index_t const steps = loads.extent(0);
+    replan_samples result(before_.size());
     bool const has_first = candidate.of_first_half.physical_to_logical.data != nullptr;
     bool const has_second = candidate.of_second_half.physical_to_logical.data != nullptr;
-    if (!has_first && !has_second) {
-      return samples_of(loads, in_use, candidate.plan, argument + ".plan");
-    }
-    if (!has_first || !has_second) {
+    if (has_first != has_second) {
       fail(name_, argument + (has_first ? ".of_second_half" : ".of_first_half"),
            "a plan, since there is one of the other half", "none");
     }
-    expect_between(name_, "loads", 2, 0x7fffffff, steps, "steps, since there are plans of halves");
-    replan_samples result = samples_of(part_of(loads, 0, half), in_use, candidate.of_second_half,
-                                       argument + ".of_second_half");
-    replan_samples const second = samples_of(part_of(loads, half, steps - half), in_use,
-                                             candidate.of_first_half, argument + ".of_first_half");
-    result.insert(result.end(), second.begin(), second.end());
+    if (has_first) {
+      expect_between(name_, "loads", 2, 0x7fffffff, loads_.extent(0),
+                     "steps, since there are plans of halves");
+      sample(halves_[0], candidate.of_second_half, argument + ".of_second_half", result);
+      sample(halves_[1], candidate.of_first_half, argument + ".of_first_half", result);
+    } else {
+      sample({0, loads_.extent(0)}, candidate.plan, argument + ".plan", result);
+    }
     return result;
   }
 
-  std::vector<layer_transfers> transfer_layers(placement_ref const& in_use,
-                                               placement_ref const& plan,
+  std::vector<layer_transfers> transfer_layers(placement_ref const& plan,
                                                std::string const& argument) const {
     transfer_options const how{.on = {.ranks = options_.on.ranks,
                                       .nodes = options_.on.nodes,
@@ -246,32 +196,28 @@ class replan_judge {
                                .rounds = options_.rounds,
                                .expert_bytes = options_.expert_bytes,
                                .bandwidths = options_.bandwidths};
-    expect_like(in_use, plan, argument + ".plan");
+    expect_like(plan, argument + ".plan");
     return on_behalf_of(name_, name_, {{"from.", "in_use."}, {"to.", argument + ".plan."}}, [&] {
-      return run_transfers(name_, context_, expect_transfers(name_, in_use, plan, how), how).layers;
+      return run_transfers(name_, context_, expect_transfers(name_, in_use_, plan, how), how)
+          .layers;
     });
   }
 
-  void expect_like(placement_ref const& in_use, placement_ref const& plan,
-                   std::string const& argument) const {
-    auto const& map = in_use.physical_to_logical;
+  void expect_like(placement_ref const& plan, std::string const& argument) const {
     expect_migrated(name_, argument, plan);
     expect_elements(name_, argument + ".replica_count", plan.replica_count);
-    expect_extent(name_, argument + ".physical_to_logical", map.extent(0),
-                  plan.physical_to_logical.extent(0), "layers, as in in_use");
-    expect_extent(name_, argument + ".physical_to_logical", map.extent(1),
-                  plan.physical_to_logical.extent(1), "slots, as in in_use");
-    expect_extent(name_, argument + ".replica_count", in_use.replica_count.extent(1),
-                  plan.replica_count.extent(1), "experts, as in in_use");
-    expect_extent(name_, argument + ".ranks", in_use.ranks, plan.ranks, "ranks, as in in_use");
+    expect_shape(name_, argument, shape_of(in_use_), plan,
+                 {"layers, as in in_use", "slots, as in in_use", "experts, as in in_use",
+                  "ranks, as in in_use"});
   }
 
-  [[nodiscard]] static replan_decision describe(replan_samples const& before, index_t layers) {
+  /// Describes the plan in use.
+  [[nodiscard]] replan_decision describe() const {
     replan_decision result;
-    replan_gains const all = gains_of(before, before, layers).first;
+    replan_gains const all = gains_of(before_).first;
     double seconds = 0;
-    for (replan_sample const& sample : before) {
-      seconds = add(seconds, sample.load > 0 ? sample.seconds : 0.0);
+    for (timed_step const& sample : before_) {
+      seconds = add(seconds, sample.has_load() ? sample.seconds : 0.0);
     }
     result.steps = std::ssize(all.seconds);
     if (result.steps > 0) {
@@ -283,9 +229,9 @@ class replan_judge {
     return result;
   }
 
-  [[nodiscard]] candidate_judgment judge(replan_samples const& before, replan_samples const& after,
+  [[nodiscard]] candidate_judgment judge(replan_samples const& after,
                                          std::vector<layer_transfers> const& moves) const {
-    auto const [all, of_layers] = gains_of(before, after, std::ssize(moves));
+    auto const [all, of_layers] = gains_of(after);
     candidate_judgment result;
     std::vector<double> samples;
     for (std::size_t layer = 0; layer < moves.size(); ++layer) {
@@ -309,17 +255,17 @@ class replan_judge {
   }
 
   /// Returns the gains of all layers together, and those of each layer.
-  [[nodiscard]] static std::pair<replan_gains, std::vector<replan_gains>> gains_of(
-      replan_samples const& before, replan_samples const& after, index_t layers) {
+  [[nodiscard]] std::pair<replan_gains, std::vector<replan_gains>> gains_of(
+      replan_samples const& after) const {
     replan_gains all;
-    std::vector<replan_gains> of_layers(static_cast<std::size_t>(layers));
-    for (std::size_t first = 0; first < before.size(); first += of_layers.size()) {
+    std::vector<replan_gains> of_layers(static_cast<std::size_t>(loads_.extent(1)));
+    for (std::size_t first = 0; first < before_.size(); first += of_layers.size()) {
       double seconds = 0;
       bool has_load = false;
       for (std::size_t layer = 0; layer < of_layers.size(); ++layer) {
-        replan_sample const& was = before[first + layer];
-        replan_sample const& is = after[first + layer];
-        if (!(was.load > 0)) {
+        timed_step const& was = before_[first + layer];
+        timed_step const& is = after[first + layer];
+        if (!was.has_load()) {
           continue;
         }
         has_load = true;
@@ -327,9 +273,9 @@ class replan_judge {
         seconds = add(seconds, gain);
         of_layers[layer].seconds.push_back(gain);
         for (replan_gains* const gains : {&all, &of_layers[layer]}) {
-          gains->points.push_back(add(is.balancedness, -was.balancedness));
+          gains->points.push_back(add(is.balancedness(), -was.balancedness()));
           gains->possible = add(gains->possible, add(was.seconds, -was.least_seconds));
-          gains->balancedness = add(gains->balancedness, was.balancedness);
+          gains->balancedness = add(gains->balancedness, was.balancedness());
         }
       }
       if (has_load) {
@@ -341,27 +287,31 @@ class replan_judge {
 
   std::string_view name_;
   Context context_;
+  Loads loads_;  ///< `[steps, layers, experts]`
+  placement_ref in_use_;
   replan_options<Cost> options_;
-  double total_speed_ = 0;
-  buffer<double, Context> speed_;
+  step_judge<Context, Cost> judge_;
+  std::array<history_part, 2> halves_;
+  replan_samples before_;  ///< of the plan in use
 };
 
 /// Checks all but the candidates, and returns the gate.
 template <class Context, class Loads, class Cost>
-replan_judge<Context, Cost> expect_replan_gate(std::string_view name, Context const& context,
-                                               Loads const& loads, placement_ref const& in_use,
-                                               replan_options<Cost> const& options) {
+replan_gate<Context, Loads, Cost> expect_replan_gate(std::string_view name, Context const& context,
+                                                     Loads const& loads,
+                                                     placement_ref const& in_use,
+                                                     replan_options<Cost> options) {
   expect_migrated(name, "in_use", in_use);
   expect_between(name, "loads", 1, 0x7fffffff, loads.extent(0), "steps");
   expect_extent(name, "loads", in_use.physical_to_logical.extent(0), loads.extent(1),
                 "layers, as in in_use");
   expect_extent(name, "loads", in_use.replica_count.extent(1), loads.extent(2),
                 "experts, as in in_use");
-  rank_set const on = with_ranks_of(name, options.on, in_use.ranks);
+  options.on = with_ranks_of(name, options.on, in_use.ranks);
   expect_enumerator(name, "options.split", split_rule::optimal, options.split);
   expect_enumerator(name, "options.rounds", round_rule::send_and_receive, options.rounds);
   if (options.split == split_rule::even) {
-    expect_no_speeds(name, on, "copies share evenly on ranks of any speed");
+    expect_no_speeds(name, options.on, "copies share evenly on ranks of any speed");
   }
   if constexpr (std::same_as<Cost, moe_cost>) {
     expect_moe_cost(name, "options.cost", options.cost);
@@ -386,7 +336,7 @@ replan_judge<Context, Cost> expect_replan_gate(std::string_view name, Context co
   expect_number(name, "options.standard_errors", 0, std::numeric_limits<double>::max(),
                 options.standard_errors);
   expect_number(name, "options.enough_balancedness", 0, 1, options.enough_balancedness);
-  return {name, context, on, options};
+  return {name, context, loads, in_use, options};
 }
 
 }}}  // namespace plimsoll::detail

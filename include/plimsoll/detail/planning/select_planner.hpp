@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// Calls of `select_planner`: checks, lists the candidates, judges plans on the half of a history
-/// that they were not made from, and chooses.
+/// Planning of `select_planner`: checks, lists the candidates, judges plans on the half of a
+/// history that they were not made from, and chooses.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,15 +14,14 @@
 #include <vector>
 
 #include <plimsoll/config.hpp>
-#include <plimsoll/detail/algorithm/history.hpp>
 #include <plimsoll/detail/buffer.hpp>
-#include <plimsoll/detail/call/history.hpp>
 #include <plimsoll/detail/call/migration.hpp>
 #include <plimsoll/detail/call/placement_options.hpp>
 #include <plimsoll/detail/call/rank_set.hpp>
 #include <plimsoll/detail/call/slots.hpp>
 #include <plimsoll/detail/dispatch.hpp>
 #include <plimsoll/detail/exact_math.hpp>
+#include <plimsoll/detail/planning/judge.hpp>
 #include <plimsoll/error.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/systems/eplb_types.hpp>
@@ -53,12 +53,8 @@ inline void expect_select_planner(std::string_view name, index_t steps, index_t 
   expect_move_price(name, options.move_price);
   if (options.in_use.physical_to_logical.data != nullptr) {
     expect_migrated(name, "options.in_use", options.in_use);
-    auto const& map = options.in_use.physical_to_logical;
-    expect_extent(name, "options.in_use.physical_to_logical", layers, map.extent(0), "layers");
-    expect_extent(name, "options.in_use.physical_to_logical", slots, map.extent(1), "slots");
-    expect_extent(name, "options.in_use.replica_count", experts,
-                  options.in_use.replica_count.extent(1), "experts");
-    expect_extent(name, "options.in_use.ranks", options.on.ranks, options.in_use.ranks, "ranks");
+    expect_shape(name, "options.in_use", {layers, slots, experts, options.on.ranks},
+                 options.in_use);
   }
 }
 
@@ -68,10 +64,7 @@ template <class Context>
 void expect_planned(std::string_view name, Context const& context, placement_ref const& plan,
                     index_t layers, index_t experts, index_t slots,
                     select_planner_options const& options) {
-  expect_extent(name, "plan", layers, plan.physical_to_logical.extent(0), "layers");
-  expect_extent(name, "plan", slots, plan.physical_to_logical.extent(1), "slots");
-  expect_extent(name, "plan", experts, plan.replica_count.extent(1), "experts");
-  expect_extent(name, "plan", options.on.ranks, plan.ranks, "ranks");
+  expect_shape(name, "plan", {layers, slots, experts, options.on.ranks}, plan);
   if (plan.rank_offsets.data == nullptr && options.rank_offsets.data == nullptr) {
     return;
   }
@@ -166,29 +159,28 @@ inline std::vector<judged_candidate> candidates_named(std::vector<named_planner>
   return all;
 }
 
-/// Steps of a block in which each layer has load, and in the half that the plan was made from.
-struct loaded_layers {
-  std::vector<std::int64_t> const& seen;
-  std::vector<std::int64_t> const& judged;
-  index_t steps;  ///< of the block
-};
-
-/// Adds samples of a block: `mean` is the balancedness of every layer, in which `replay` counts
-/// steps without load as 1; `moves` those of the plan, or empty.
-inline void add_samples(std::vector<double> const& mean, std::vector<index_t> const& moves,
-                        double move_price, loaded_layers const& loaded, judged_candidate& to) {
-  for (std::size_t layer = 0; layer < mean.size(); ++layer) {
-    std::int64_t const busy = loaded.judged[layer];
-    if (busy == 0 || loaded.seen[layer] == 0) {
-      continue;
+/// Adds samples of a block of steps: the mean balancedness of every layer that has load in it and
+/// in the steps that the plan was made from. `moves` are those of the plan, or empty.
+inline void add_samples(host_list<step_balance> const& steps, host_list<std::int64_t> const& seen,
+                        std::vector<index_t> const& moves, double move_price,
+                        judged_candidate& to) {
+  std::size_t const layers = seen.size();
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    double sum = 0;
+    double count = 0;
+    for (std::size_t i = layer; i < steps.size(); i += layers) {
+      if (steps[i].has_load()) {
+        sum = add(sum, steps[i].balancedness());
+        count += 1;
+      }
     }
-    double const sum = add(multiply(mean[layer], static_cast<double>(loaded.steps)),
-                           -static_cast<double>(loaded.steps - busy));
-    to.balancedness.push_back(divide(sum, static_cast<double>(busy)));
-    to.moves.push_back(moves.empty() ? 0.0 : static_cast<double>(moves[layer]));
-    to.net.push_back(add(to.balancedness.back(), -multiply(move_price, to.moves.back())));
+    if (count > 0 && seen[layer] > 0) {
+      to.balancedness.push_back(divide(sum, count));
+      to.moves.push_back(moves.empty() ? 0.0 : static_cast<double>(moves[layer]));
+      to.net.push_back(add(to.balancedness.back(), -multiply(move_price, to.moves.back())));
+    }
   }
-  to.report.steps += loaded.steps;
+  to.report.steps += static_cast<index_t>(steps.size() / layers);
 }
 
 /// Returns the candidate with the largest mean of the net balancedness; none: null.
@@ -294,61 +286,25 @@ Result plan_with_chosen(std::string_view name, std::vector<judged_candidate>& al
   return result;
 }
 
-/// Steps of a history in which layers have load.
-class loaded_steps {
- public:
-  /// Checks the loads `[steps, layers, experts]`.
-  template <class Context, class Loads>
-  loaded_steps(std::string_view name, Context const& context, Loads const& loads)
-      : layers_(static_cast<std::size_t>(loads.extent(1))) {
-    buffer<std::uint8_t, Context> const loaded(context, loads.extent(0) * loads.extent(1));
-    run_planning(name, context, loads.extent(1), 1, [&](problem_report* reports) {
-      launch(context, loads.extent(1), history_check_body<Loads>{loads, loaded.data(), reports});
-    });
-    loaded_ = loaded.read();
-  }
-
-  /// Returns the number of steps in [first, first + count) in which each layer has load.
-  [[nodiscard]] std::vector<std::int64_t> count(index_t first, index_t count) const {
-    std::vector<std::int64_t> result(layers_);
-    auto const begin = static_cast<std::size_t>(first) * layers_;
-    for (std::size_t i = 0; i < static_cast<std::size_t>(count) * layers_; ++i) {
-      result[i % layers_] += loaded_[begin + i];
-    }
-    return result;
-  }
-  /// Returns the steps in which some layer has load, rising. Others, such as the rows of a
-  /// `load_window` that is not full yet, belong to no half.
-  [[nodiscard]] std::vector<index_t> busy() const {
-    std::vector<index_t> result;
-    for (std::size_t i = 0; i < loaded_.size(); ++i) {
-      auto const step = static_cast<index_t>(i / layers_);
-      if (loaded_[i] != 0 && (result.empty() || result.back() != step)) {
-        result.push_back(step);
-      }
-    }
-    return result;
-  }
-
- private:
-  std::size_t layers_;
-  std::vector<std::uint8_t> loaded_;  // [steps, layers]
-};
-
 /// Number of blocks in which a half of a history is judged.
 inline index_t judged_blocks(index_t steps) { return std::clamp<index_t>(steps / 64, 1, 4); }
 
+/// A candidate's plan.
+template <class Placement>
+struct made_plan {
+  Placement plan = {};
+  std::vector<index_t> moves = {};  ///< of every layer from the plan in use; empty: none
+};
+
 /// Plans with every candidate on each half of the steps with load and judges the plan on the other,
-/// block by block. `plan(i, half, seen)` makes and keeps the plan of a candidate from the seen
-/// steps of a half; `judge(i, half, block, loaded)` adds samples.
-template <class Loads, class Plan, class Judge>
-void judge_halves(loaded_steps const& loaded, Loads const& load, Plan const& plan,
-                  Judge const& judge, std::vector<judged_candidate>& all) {
-  std::vector<index_t> const busy = loaded.busy();
-  if (busy.size() < 2) {
+/// block by block. `plan(i, seen)` makes the plan of a candidate from the seen steps of a half.
+template <class Placement, class Context, class Loads, class Plan>
+void judge_halves(step_judge<Context> const& judge, loaded_steps const& loaded, Loads const& load,
+                  double move_price, Plan const& plan, std::vector<judged_candidate>& all) {
+  std::array<history_part, 2> const halves = loaded.halves();
+  if (halves[0].count == 0) {
     return;
   }
-  index_t const begin[] = {busy.front(), busy[busy.size() / 2], busy.back() + 1};
   auto const attempt = [](judged_candidate& candidate, auto const& f) {
     if (candidate.is_judged()) {
       try {
@@ -358,26 +314,26 @@ void judge_halves(loaded_steps const& loaded, Loads const& load, Plan const& pla
       }
     }
   };
-  std::vector<std::int64_t> seen[2];
-  for (index_t half = 0; half < 2; ++half) {
-    index_t const count = begin[half + 1] - begin[half];
-    auto const part = part_of(load, begin[half], count);
-    seen[half] = loaded.count(begin[half], count);
+  std::vector<made_plan<Placement>> plans[2];  // of each half
+  for (std::size_t half = 0; half < 2; ++half) {
+    plans[half].resize(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-      attempt(all[i], [&] { plan(i, half, part); });
+      attempt(all[i], [&] { plans[half][i] = plan(i, part_of(load, halves[half])); });
     }
   }
-  index_t const blocks = judged_blocks(begin[1] - begin[0]);
+  index_t const blocks = judged_blocks(halves[0].count);
   for (index_t block = 0; block < blocks; ++block) {
-    for (index_t half = 0; half < 2; ++half) {
-      index_t const first = begin[1 - half];
-      index_t const count = begin[2 - half] - first;
-      index_t const from = first + count * block / blocks;
-      index_t const steps = first + count * (block + 1) / blocks - from;
-      auto const part = part_of(load, from, steps);
-      std::vector<std::int64_t> const judged = loaded.count(from, steps);
+    for (std::size_t half = 0; half < 2; ++half) {
+      host_list<std::int64_t> const seen = loaded.count(halves[half]);
+      auto const [first, count] = halves[1 - half];
+      index_t const begin = count * block / blocks;
+      auto const part = part_of(load, {first + begin, count * (block + 1) / blocks - begin});
       for (std::size_t i = 0; i < all.size(); ++i) {
-        attempt(all[i], [&] { judge(i, half, part, loaded_layers{seen[half], judged, steps}); });
+        attempt(all[i], [&] {
+          auto const& made = plans[half][i];
+          add_samples(judge.judge(part, made.plan.ref()).read({}), seen, made.moves, move_price,
+                      all[i]);
+        });
       }
     }
     if (block + 1 < blocks) {
