@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types of TensorRT-LLM that its planner reads and writes, of moeLoadBalanceCommon.h and
-// moeLoadBalancer.h.
+// Types of TensorRT-LLM that its planner reads and writes, and the two functions that its tests
+// call, as moeLoadBalanceCommon.h and moeLoadBalancer.h declare them.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 namespace tensorrt_llm::kernels {
@@ -32,5 +33,13 @@ struct MoePlacementCpuInfo {
   std::vector<std::vector<int>> oldRankExpertIds;  ///< the placement in use
   kernels::MoePlacementInfo placementInfoForGPU;
 };
+
+void doReplication(kernels::MoeLoadBalanceMetaInfo metaInfo, float* expertLoadFactor,
+                   MoePlacementCpuInfo* cpuPlacement,
+                   std::vector<std::uint8_t> const* deadRankMask = nullptr);
+
+void doPlacement(kernels::MoeLoadBalanceMetaInfo metaInfo, float* expertLoadFactor,
+                 MoePlacementCpuInfo* cpuPlacement,
+                 std::vector<std::uint8_t> const* deadRankMask = nullptr);
 
 }  // namespace tensorrt_llm::runtime
