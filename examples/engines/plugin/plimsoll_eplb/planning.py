@@ -134,19 +134,23 @@ def plan(steps, slots, groups, nodes, ranks, in_use, options, say):
     return aligned
 
 
-def trivial_map(layers, slots, experts):
+def trivial_map(layers, experts, slots):
+    """Returns a map for when there is neither a plan nor a map in use."""
+    if slots < experts:
+        raise ValueError(f"slots: expected at least one for each of the {experts} experts, got {slots}")
     return numpy.tile(numpy.arange(slots) % experts, (layers, 1))
 
 
 def describe(loads, in_use, map, ranks, options, windows):
     """Returns the line of a decision. `windows`: number of steps or windows that it was made from."""
     expected = balancedness(loads, map, ranks)
+    made_from = f"{windows} window" + "s" * (windows != 1)
     if in_use is None:
         return f"balancedness expected {expected:.4f}, {map.size} slots planned anew"
     before = balancedness(loads, in_use, ranks)
     if not numpy.array_equal(in_use, map):
         return (f"balancedness {before:.4f}, expected {expected:.4f}, {moves(in_use, map, ranks)} of {map.size} slots "
-                f"move, planned from {windows} windows")
+                f"move, planned from {made_from}")
     if not loads.any():
         why = "the window has no load"
     elif options.max_moves_share is None:
@@ -155,4 +159,4 @@ def describe(loads, in_use, map, ranks, options, windows):
         why = "no plan within the budget gains on windows that it was not made from"
     else:
         why = "no plan within the budget gains on the window"
-    return f"balancedness {before:.4f}, kept: {why} ({windows} windows)"
+    return f"balancedness {before:.4f}, kept: {why} ({made_from})"

@@ -111,7 +111,7 @@ class Planner:
         layers, experts = tokens.shape[-2:]
         in_use = self._in_use()
         if in_use is None or in_use.shape != (layers, slots) or not self._planning.is_complete(in_use, experts):
-            in_use = self._planning.trivial_map(layers, slots, experts)
+            in_use = self._planning.trivial_map(layers, experts, slots)
         return self._maps(in_use.astype(numpy.int64), numpy.ones(slots, bool), experts)
 
     @staticmethod

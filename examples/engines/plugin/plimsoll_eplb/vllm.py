@@ -10,7 +10,7 @@ import numpy
 
 from plimsoll_eplb.options import read_options, version_of
 
-MOST_WINDOWS = 4  # that a plan is made from; older ones tell little about the next
+MOST_WINDOWS = 2  # that a plan is made from: with more, a change of the loads is followed later
 ARGUMENTS = ["weight", "num_replicas", "num_groups", "num_nodes", "num_ranks", "old_global_expert_indices"]
 
 # vLLM shows its own loggers only.
@@ -123,8 +123,7 @@ class Planner:
             in_use = self._planning.to_numpy(in_use)
             if in_use.shape[-1] == slots and (in_use >= 0).all():
                 return in_use.astype(numpy.int64)
-        layers, experts = weight.shape[-2:]
-        return self._planning.trivial_map(layers, slots, experts)
+        return self._planning.trivial_map(*weight.shape[-2:], slots)
 
     def _is_on_all_ranks(self, plan, group):
         """Returns whether every rank has this plan. No plan is one that no other rank has."""

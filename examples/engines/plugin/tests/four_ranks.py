@@ -18,7 +18,8 @@ import torch.distributed
 
 RANKS, PER_RANK, LAYERS, EXPERTS, SHARE = 4, 10, 3, 24, 0.1
 WINDOWS = {"sync": 200, "async": 40}
-RESTARTS, OTHER_WINDOW, LEAVES, JOINS, FAILS = 30, 60, 90, 120, 150
+CHANGES = 25  # windows after which other experts become popular; the next one confirms that
+RESTARTS, OTHER_WINDOW, LEAVES, JOINS, FAILS = 26, 51, 90, 120, 151
 
 
 class Odd:
@@ -58,7 +59,7 @@ def run(rank, mode, port):
     popular = rng.dirichlet(numpy.full(EXPERTS, 0.3), LAYERS)
     moved = 0
     for window in range(WINDOWS[mode]):
-        if window % 25 == 0:
+        if window % CHANGES == 0:
             popular = (popular + rng.dirichlet(numpy.full(EXPERTS, 0.3), LAYERS)) / 2
         loads = numpy.stack([rng.multinomial(4000, row) for row in popular])
         if mode == "async":
