@@ -408,6 +408,16 @@ class Vllm(Test):
             in_use = self.all_plan(policies, next(loads), 40, 4, in_use)
             self.assertGreater(in_use.min(), -1)
 
+    def test_the_same_slots_on_more_ranks(self):
+        loads = windows(self.layers, 24)
+        in_use = torch.arange(40).remainder(24).repeat(self.layers, 1)
+        policies = [self.vllm_policies()["default"] for _ in range(2)]
+        for _ in range(4):
+            in_use = self.all_plan(policies, next(loads), 40, 2, in_use)
+        policies += [self.vllm_policies()["default"] for _ in range(2)]
+        for _ in range(6):
+            in_use = self.all_plan(policies, next(loads), 40, 4, in_use)
+
     def test_all_ranks_restart(self):
         for _ in range(2):
             self.run_windows(self.state(), 4)

@@ -4,6 +4,7 @@ the canary on four processes over gloo, on the CPU, with the plugins that SGLang
 of the server, the model, and the functions of a device. Checks weights, maps and completeness on every rank after every
 change."""
 
+import importlib
 import os
 import sys
 import types
@@ -19,10 +20,6 @@ PER_RANK = SLOTS // RANKS
 
 def run(rank, who, algorithm):
     os.environ["SGLANG_EXPERT_LOCATION_UPDATER_CANARY"] = "1"
-    if who == "plimsoll":
-        from sglang.srt.plugins import load_plugins
-
-        load_plugins()
     from sglang.srt.elastic_ep import elastic_ep
     from sglang.srt.eplb import eplb_algorithms, expert_location, expert_location_updater
 
@@ -70,4 +67,9 @@ def run(rank, who, algorithm):
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "plimsoll":
+        from sglang.srt.plugins import load_plugins
+
+        load_plugins()
+    importlib.import_module("sglang.srt.eplb.expert_location_updater")  # once, before the processes part
     drive.four_ranks(run, sys.argv[1], (sys.argv[2:] or ["auto"])[0])

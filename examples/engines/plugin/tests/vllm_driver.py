@@ -3,6 +3,7 @@
 processes over gloo, on the CPU, with the plugins that vLLM loads itself. Replaced are the model, the getters of process
 groups, and events and streams of a device. Checks weights, maps and completeness on every rank after every change."""
 
+import importlib
 import os
 import sys
 import threading
@@ -52,14 +53,12 @@ def run(rank, who, use_async):
     torch.Event = Event
     torch.accelerator.current_stream = lambda *_: types.SimpleNamespace(synchronize=lambda: None)
     torch.accelerator.set_stream = lambda *_: None
-    if who == "plimsoll":
-        from vllm.plugins import load_general_plugins
-
-        load_general_plugins()
     import vllm.distributed.eplb.async_worker as worker
+    import vllm.distributed.eplb.eplb_communicator as communicator
     import vllm.distributed.eplb.eplb_state as eplb_state
     import vllm.distributed.parallel_state as parallel_state
 
+    eplb_state.PIN_MEMORY = communicator.PIN_MEMORY = False
     assert hasattr(eplb_state.EPLB_POLICIES["default"], "plimsoll_planner") == (who == "plimsoll")
     groups = [dist.new_group(backend="gloo") for _ in range(2)]
     ep, eplb = (types.SimpleNamespace(device_group=group, cpu_group=group, world_size=RANKS, device_communicator=None,
@@ -117,4 +116,10 @@ def run(rank, who, use_async):
 
 if __name__ == "__main__":
     os.environ["VLLM_LOGGING_LEVEL"] = os.environ.get("VLLM_LOGGING_LEVEL", "WARNING")
+    if sys.argv[1] == "plimsoll":
+        from vllm.plugins import load_general_plugins
+
+        load_general_plugins()
+    importlib.import_module("vllm.distributed.eplb.eplb_state")  # once, before the processes part
+
     drive.four_ranks(run, sys.argv[1], "async" in sys.argv[2:])
