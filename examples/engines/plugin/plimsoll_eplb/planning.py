@@ -79,8 +79,8 @@ def is_complete(map, experts):
 
 
 def fitted(in_use, layers, slots, ranks, experts, say):
-    """Returns the map in use for the slots to plan, or None if nothing can be aligned with it. When ranks leave,
-    the first ones stay; when ranks join, their slots are empty."""
+    """Returns a copy of the map in use for the slots to plan, or None if nothing can be aligned with it. When ranks
+    leave, the first ones stay; when ranks join, their slots are empty."""
     if in_use is None:
         return None
     if in_use.ndim != 2 or in_use.dtype.kind != "i" or len(in_use) != layers:
@@ -96,7 +96,7 @@ def fitted(in_use, layers, slots, ranks, experts, say):
                 f"{there}; planned anew")
             return None
         in_use = numpy.pad(in_use[:, :slots], ((0, 0), (0, max(0, slots - there))), constant_values=-1)
-    return numpy.ascontiguousarray(in_use, numpy.int64)
+    return numpy.array(in_use, numpy.int64, order="C")
 
 
 def plan(steps, slots, groups, nodes, ranks, in_use, options, say):

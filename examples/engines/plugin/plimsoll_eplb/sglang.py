@@ -101,8 +101,8 @@ class Planner:
         planned = planning.plan(steps, int(held_by_live.sum()), groups, nodes, int(live.sum()), of_live, self._options,
                                 self._say)
         planning.check_map(planned, layers, int(held_by_live.sum()), experts)
-        log.info("plimsoll: %s", planning.describe(loads.sum(0), of_live, planned, int(live.sum()), self._options,
-                                                   len(steps)))
+        log.log(logging.INFO if is_first_rank() else logging.DEBUG, "plimsoll: %s",
+                planning.describe(loads.sum(0), of_live, planned, int(live.sum()), self._options, len(steps)))
         of_all = numpy.zeros((layers, slots), numpy.int64)
         of_all[:, held_by_live] = planned
         return self._maps(of_all, held_by_live, experts)
@@ -127,6 +127,15 @@ class Planner:
         layers = numpy.arange(len(held))[:, None]
         lists[layers, sorted_experts, numpy.arange(held.shape[1]) - first] = numbers[order]
         return of_slots, lists, replicas
+
+
+def is_first_rank():
+    try:
+        import torch.distributed
+
+        return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+    except ImportError:
+        return True
 
 
 def map_in_use():

@@ -10,7 +10,9 @@ import numpy
 
 from plimsoll_eplb.options import read_options, version_of
 
-MOST_WINDOWS = 2  # that a plan is made from: with more, a change of the loads is followed later
+MOST_WINDOWS = 2  # that a plan is made from: more tell little about the next one
+# The loads have changed if the map in use balances a window worse than the one before by more than this.
+CHANGE = 0.05
 ARGUMENTS = ["weight", "num_replicas", "num_groups", "num_nodes", "num_ranks", "old_global_expert_indices"]
 
 # vLLM shows its own loggers only.
@@ -18,10 +20,11 @@ log = logging.getLogger("vllm.plimsoll_eplb")
 
 
 class Ring:
-    """The last windows of a model, and the map that was returned for the newest."""
+    """The last windows of a model, how well the map then in use balanced the newest, and the map that was returned."""
 
     def __init__(self):
         self.windows = collections.deque(maxlen=MOST_WINDOWS)
+        self.balancedness = None
         self.returned = None
 
 
@@ -29,8 +32,9 @@ class Planner:
     """Plans for one process. All ranks call it at the same time with the same arguments.
 
     vLLM passes the sum of one window, so the planner keeps the sums of earlier calls, to judge a plan on windows that
-    it was not made from. A process that has just joined has none. So that it plans as the others do, the ring is
-    emptied when the numbers of slots or ranks change, and when the map in use is not the one that was returned last.
+    it was not made from. When the loads have changed, earlier windows say nothing, and are dropped. A process that has
+    just joined has none. So that it plans as the others do, they are also dropped when the numbers of slots or ranks
+    change, and when the map in use is not the one that was returned last.
 
     These rules see no process that restarts with the map of the others, and no rank without a library. So after each
     plan the ranks compare a digest: if one differs, all plan from this window alone; if one still differs, all take
@@ -91,25 +95,29 @@ class Planner:
         loads = planning.check_loads(planning.to_numpy(weight), ("layers", "experts"))
         layers, experts = loads.shape
         in_use = None if in_use is None else planning.to_numpy(in_use)
-        steps = self._windows(loads, slots, ranks, in_use, empty)
+        fitted = planning.fitted(in_use, layers, slots, ranks, experts, self._say)
+        steps = self._windows(loads, slots, ranks, in_use, fitted, empty)
         if self._options.max_moves_share is None:
             steps = loads[None]
-        return planning.plan(steps, slots, groups, nodes, ranks,
-                             planning.fitted(in_use, layers, slots, ranks, experts, self._say), self._options, self._say)
+        return planning.plan(steps, slots, groups, nodes, ranks, fitted, self._options, self._say)
 
-    def _windows(self, loads, slots, ranks, in_use, empty):
+    def _windows(self, loads, slots, ranks, in_use, fitted, empty):
         """Adds a window and returns those to plan from, [windows, layers, experts], oldest first."""
         if self._sizes != (slots, ranks):
             self._rings.clear()
             self._sizes = slots, ranks
-        ring = self._rings.setdefault(loads.shape, Ring())  # the main model and a draft model have one each
-        if ring.windows and (in_use is None or not numpy.array_equal(ring.returned, in_use)):
+        ring = self._rings.get(loads.shape)  # the main model and a draft model have one each
+        if ring and ring.windows and (in_use is None or not numpy.array_equal(ring.returned, in_use)):
             log.info("plimsoll: the map in use is not the one returned last: earlier windows are dropped")
             empty = True
-        if empty:
-            ring.windows.clear()
+        if empty or not ring:
+            ring = self._rings[loads.shape] = Ring()
         # After ranks join or leave, vLLM passes the last window again.
         if loads.any() and not any(numpy.array_equal(loads, window) for window in ring.windows):
+            if fitted is not None:
+                before, ring.balancedness = ring.balancedness, self._planning.balancedness(loads, fitted, ranks)
+                if before is not None and ring.balancedness < before - CHANGE:
+                    ring.windows.clear()
             ring.windows.append(loads.copy())
         return numpy.stack(ring.windows) if ring.windows else loads[None]
 

@@ -18,8 +18,8 @@ import torch.distributed
 
 RANKS, PER_RANK, LAYERS, EXPERTS, SHARE = 4, 10, 3, 24, 0.1
 WINDOWS = {"sync": 200, "async": 40}
-CHANGES = 25  # windows after which other experts become popular; the next one confirms that
-RESTARTS, OTHER_WINDOW, LEAVES, JOINS, FAILS = 26, 51, 90, 120, 151
+CHANGES = 25  # windows after which other experts become popular
+RESTARTS, OTHER_WINDOW, LEAVES, JOINS, FAILS = 24, 50, 90, 120, 150
 
 
 class Odd:
