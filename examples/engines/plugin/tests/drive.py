@@ -12,6 +12,12 @@ import torch
 import torch.distributed as dist
 
 
+def named(who):
+    """Returns the name of a run."""
+    budget = os.environ.get("PLIMSOLL_EPLB_MAX_MOVES_SHARE", "0.1")
+    return "Plimsoll, " + ("no budget" if budget == "none" else f"budget {budget}") if who == "plimsoll" else "its own planner"
+
+
 def value(layer, expert):
     """Returns the weight that an expert has in a layer."""
     return layer * 1000 + int(expert)

@@ -62,8 +62,8 @@ def run(rank, who, algorithm):
         drive.check(after, [[weight[:, 0] for weight in weights[layer]] for layer in range(LAYERS)], rank, RANKS)
         drive.check_equal(after, None)
     if rank == 0:
-        print(f"SGLang, {who}, {algorithm}: {arrivals} arrivals ({100 * arrivals / (ROUNDS * LAYERS * SLOTS):.1f} % of the "
-              f"slots), balancedness {numpy.mean(balancedness):.4f}", flush=True)
+        share = 100 * arrivals / (ROUNDS * LAYERS * SLOTS)
+        print(f"SGLang, {drive.named(who)}, {algorithm}: {arrivals} arrivals ({share:.1f} % of the slots), balancedness {numpy.mean(balancedness):.4f}", flush=True)
 
 
 if __name__ == "__main__":
