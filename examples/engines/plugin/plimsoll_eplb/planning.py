@@ -3,8 +3,6 @@
 
 import numpy
 
-from plimsoll_eplb import plimsoll_ffi
-
 
 class OnceLogger:
     """Logs a message once in a process, whatever the number of calls that have it."""
@@ -107,6 +105,8 @@ def plan(steps, slots, groups, nodes, ranks, in_use, options, say):
     steps: loads [steps, layers, experts], oldest first; groups, nodes: groups of experts stay on their node if there
     are several nodes and the groups divide them; in_use: as of `fitted`; say: logs a message once.
     """
+    from plimsoll_eplb import plimsoll_ffi  # only here, so that a process without the library has the rest
+
     loads = steps.sum(0)
     experts = loads.shape[1]
     may_move = options.max_moves_share is not None and in_use is not None and is_complete(in_use, experts)

@@ -10,6 +10,7 @@ import shlex
 
 import numpy
 
+from plimsoll_eplb import planning
 from plimsoll_eplb.options import Options, read_options, version_of
 
 MOST_STEPS = 16  # that a plan is made from: time grows with them, and sums of a few steps tell as much
@@ -28,9 +29,6 @@ class Planner:
     def __init__(self, engine_function, options, map_in_use, active_ranks):
         """engine_function: the function that is replaced; map_in_use: returns the map [layers, slots], or None before
         the server has started; active_ranks: returns which ranks live, [ranks]."""
-        from plimsoll_eplb import planning
-
-        self._planning = planning
         self._engine_function = engine_function
         self._options = options
         self._map_in_use = map_in_use
@@ -70,10 +68,9 @@ class Planner:
         except Exception as refused:
             self._say(f"no map in use, planned anew: {type(refused).__name__}: {refused}")
             return None
-        return None if in_use is None else self._planning.to_numpy(in_use)
+        return None if in_use is None else planning.to_numpy(in_use)
 
     def _plan(self, tokens, slots, per_rank, groups, nodes, name):
-        planning = self._planning
         loads = planning.check_loads(planning.to_numpy(tokens), ("steps", "layers", "experts"))
         if per_rank < 1 or slots < per_rank:
             raise ValueError(f"num_local_physical_experts: expected 1 to {slots} slots, got {per_rank}")
@@ -110,8 +107,8 @@ class Planner:
     def _last_resort(self, tokens, slots):
         layers, experts = tokens.shape[-2:]
         in_use = self._in_use()
-        if in_use is None or in_use.shape != (layers, slots) or not self._planning.is_complete(in_use, experts):
-            in_use = self._planning.trivial_map(layers, experts, slots)
+        if in_use is None or in_use.shape != (layers, slots) or not planning.is_complete(in_use, experts):
+            in_use = planning.trivial_map(layers, experts, slots)
         return self._maps(in_use.astype(numpy.int64), numpy.ones(slots, bool), experts)
 
     @staticmethod
@@ -177,9 +174,7 @@ def register():
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
         check_engine(eplb_algorithms)
-        from plimsoll_eplb import plimsoll_ffi
-
-        plimsoll_ffi.rebalance_experts(numpy.ones((1, 2)), 2, 1, 1, 1)  # loads the library
+        planning.plan(numpy.ones((1, 1, 2)), 2, 1, 1, 1, None, options, log.warning)  # loads the library
         planner = Planner(eplb_algorithms.rebalance_experts, options, map_in_use, active_ranks)
 
         # SGLang wraps functions only by functions.
@@ -200,8 +195,6 @@ def init_expert_location(tokens_per_expert, num_physical_experts, num_ranks, num
     tokens_per_expert: loads [steps, layers, experts] with a row for each layer of the model. Layers without load, such
     as dense ones, get SGLang's trivial map.
     """
-    from plimsoll_eplb import planning
-
     if num_ranks < 1 or num_physical_experts < num_ranks or num_physical_experts % num_ranks != 0:
         raise ValueError(f"init_expert_location: num_physical_experts: expected a multiple of the {num_ranks} ranks, "
                          f"got {num_physical_experts}")

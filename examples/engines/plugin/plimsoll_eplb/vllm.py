@@ -8,7 +8,8 @@ import logging
 
 import numpy
 
-from plimsoll_eplb.options import read_options, version_of
+from plimsoll_eplb import planning
+from plimsoll_eplb.options import Options, read_options, version_of
 
 MOST_WINDOWS = 2  # that a plan is made from: more tell little about the next one
 # The loads have changed if the map in use balances a window worse than the one before by more than this.
@@ -41,12 +42,11 @@ class Planner:
     the plan of vLLM's own policy; and then the map in use.
     """
 
-    def __init__(self, engine_policy, options, group_of_ranks):
+    def __init__(self, engine_policy, options, group_of_ranks, can_plan=True):
         """engine_policy: the class that is replaced; group_of_ranks: returns the process group of all ranks that call,
-        for tensors on the CPU, or None."""
-        from plimsoll_eplb import planning
-
-        self._planning = planning
+        for tensors on the CPU, or None; can_plan: False if Plimsoll cannot plan in this process. Then it has no plan of
+        its own to compare, so that all ranks take that of vLLM."""
+        self._can_plan = can_plan
         self._engine_policy = engine_policy
         self._options = options
         self._group_of_ranks = group_of_ranks
@@ -70,10 +70,12 @@ class Planner:
         logged = None
         for name, make in plans:
             try:
-                plan = self._checked(make(), weight, slots)
-                reason = "ranks have different plans"
+                plan, reason = None, logged
+                if self._can_plan or name == plans[-1][0]:
+                    plan = self._checked(make(), weight, slots)
+                    reason = "ranks have different plans"
             except Exception as refused:
-                plan, reason = None, f"{type(refused).__name__}: {refused}"
+                reason = f"{type(refused).__name__}: {refused}"
             if self._is_on_all_ranks(plan, group):
                 break
             if reason != logged:
@@ -91,7 +93,6 @@ class Planner:
         return plan
 
     def _plan(self, weight, slots, groups, nodes, ranks, in_use, empty=False):
-        planning = self._planning
         loads = planning.check_loads(planning.to_numpy(weight), ("layers", "experts"))
         layers, experts = loads.shape
         in_use = None if in_use is None else planning.to_numpy(in_use)
@@ -115,23 +116,23 @@ class Planner:
         # After ranks join or leave, vLLM passes the last window again.
         if loads.any() and not any(numpy.array_equal(loads, window) for window in ring.windows):
             if fitted is not None:
-                before, ring.balancedness = ring.balancedness, self._planning.balancedness(loads, fitted, ranks)
+                before, ring.balancedness = ring.balancedness, planning.balancedness(loads, fitted, ranks)
                 if before is not None and ring.balancedness < before - CHANGE:
                     ring.windows.clear()
             ring.windows.append(loads.copy())
         return numpy.stack(ring.windows) if ring.windows else loads[None]
 
     def _checked(self, plan, weight, slots):
-        plan = numpy.ascontiguousarray(self._planning.to_numpy(plan), numpy.int64)
-        self._planning.check_map(plan, weight.shape[0], slots, weight.shape[1])
+        plan = numpy.ascontiguousarray(planning.to_numpy(plan), numpy.int64)
+        planning.check_map(plan, weight.shape[0], slots, weight.shape[1])
         return plan
 
     def _last_resort(self, weight, slots, in_use):
         if in_use is not None:
-            in_use = self._planning.to_numpy(in_use)
+            in_use = planning.to_numpy(in_use)
             if in_use.shape[-1] == slots and (in_use >= 0).all():
                 return in_use.astype(numpy.int64)
-        return self._planning.trivial_map(*weight.shape[-2:], slots)
+        return planning.trivial_map(*weight.shape[-2:], slots)
 
     def _is_on_all_ranks(self, plan, group):
         """Returns whether every rank has this plan. No plan is one that no other rank has."""
@@ -158,7 +159,6 @@ class Planner:
 
     def _report(self, name, weight, ranks, slots, in_use, plan, group):
         """Logs the decision, on one rank."""
-        planning = self._planning
         try:
             loads = planning.check_loads(planning.to_numpy(weight), ("layers", "experts"))
             ring = self._rings.get(loads.shape)
@@ -197,9 +197,12 @@ def group_of_ranks():
 
 def register():
     """Replaces vLLM's policy `default`, in every process, before EPLB starts. Never raises: where something is not as
-    expected, vLLM keeps its own policy."""
+    expected, vLLM's own policy plans."""
     try:
-        options = read_options()
+        options, refused = read_options(), None
+    except ValueError as bad_option:
+        options, refused = Options(), bad_option
+    try:
         log.setLevel(options.log_level.upper())
         if options.off:
             log.info("plimsoll: off, vLLM's own policy plans")
@@ -210,15 +213,26 @@ def register():
         if hasattr(replaced, "plimsoll_planner"):  # vLLM may call this twice
             return
         check_engine(replaced)
-        from plimsoll_eplb import plimsoll_ffi
-
-        plimsoll_ffi.rebalance_experts(numpy.ones((1, 2)), 2, 1, 1, 1)  # loads the library
-        policy.EPLB_POLICIES["default"] = policy_with(Planner(replaced, options, group_of_ranks), replaced)
-        log.info("plimsoll: plans within %s of the slots for each rearrangement",
-                 "any share" if options.max_moves_share is None else f"{100 * options.max_moves_share:g} %")
-    except Exception as refused:
+        refused = refused or library_error()
+        planner = Planner(replaced, options, group_of_ranks, can_plan=refused is None)
+        policy.EPLB_POLICIES["default"] = policy_with(planner, replaced)
+    except Exception as unknown:
+        refused = unknown
+    if refused is not None:
         log.warning("plimsoll: not used with vLLM %s, whose own policy plans: %s: %s", version_of("vllm"),
                     type(refused).__name__, refused)
+    else:
+        log.info("plimsoll: plans within %s of the slots for each rearrangement",
+                 "any share" if options.max_moves_share is None else f"{100 * options.max_moves_share:g} %")
+
+
+def library_error():
+    """Returns the exception of a small plan, or None."""
+    try:
+        planning.plan(numpy.ones((1, 1, 2)), 2, 1, 1, 1, None, Options(), log.warning)
+    except Exception as refused:
+        return refused
+    return None
 
 
 def policy_with(planner, replaced):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """four_ranks.py sync|async: four processes, one per rank, over gloo, that plan as vLLM's ranks do, for 200 windows in
-which a process restarts, a rank has another window, a rank leaves, one joins, and one fails. Demands after every window
+which a process restarts, a rank has another window, a rank leaves, one joins, and one has no library. Demands after every window
 equal maps on all ranks, the weights where the map says, and no more moves than the budget."""
 
 import logging
@@ -15,23 +15,21 @@ from unittest import mock
 import numpy
 import stand_ins
 import torch.distributed
+from plimsoll_eplb import plimsoll_ffi
 
 RANKS, PER_RANK, LAYERS, EXPERTS, SHARE = 4, 10, 3, 24, 0.1
 WINDOWS = {"sync": 200, "async": 40}
 CHANGES = 25  # windows after which other experts become popular
-RESTARTS, OTHER_WINDOW, LEAVES, JOINS, FAILS = 24, 50, 90, 120, 150
+RESTARTS, OTHER_WINDOW, LEAVES, JOINS, NO_LIBRARY = 24, 50, 90, 120, 150
 
 
-class Odd:
-    """A rank whose policy sees other loads, or raises within Plimsoll's plan."""
+class OtherLoads:
+    """A rank whose policy sees other loads."""
 
-    def __init__(self, policy, fails):
-        self.policy, self.fails = policy, fails
+    def __init__(self, policy):
+        self.policy = policy
 
     def rebalance_experts(self, weight, *arguments):
-        if self.fails:
-            with mock.patch("plimsoll_eplb.planning.plan", side_effect=OSError("no library")):
-                return self.policy.rebalance_experts(weight, *arguments)
         return self.policy.rebalance_experts(weight.flip(1), *arguments)
 
 
@@ -69,8 +67,12 @@ def run(rank, mode, port):
             continue
         if window == RESTARTS and rank == 2:
             state.policy = fresh_policy(eplb)["default"]
-        if window in (OTHER_WINDOW, FAILS) and rank == 1:
-            usual, state.policy = state.policy, Odd(state.policy, window == FAILS)
+        if window in (OTHER_WINDOW, NO_LIBRARY) and rank == 1:
+            usual, state.policy = state.policy, OtherLoads(state.policy)
+            if window == NO_LIBRARY:
+                plimsoll_ffi.library.cache_clear()
+                with mock.patch.dict(os.environ, {"PLIMSOLL_FFI_LIBRARIES": "/nowhere"}):
+                    state.policy = fresh_policy(eplb)["default"]
         if window == LEAVES:
             state.rearrange(ranks_after=3)
             if rank == 3:
@@ -93,11 +95,11 @@ def run(rank, mode, port):
         state.step(loads)
         state.check()
         moved += state.arrivals - before
-        if window not in (LEAVES, JOINS, OTHER_WINDOW, FAILS):
+        if window not in (LEAVES, JOINS, OTHER_WINDOW, NO_LIBRARY):
             assert state.arrivals - before <= SHARE * state.map.numel(), (window, state.arrivals - before)
         if window == OTHER_WINDOW:
             assert state.arrivals == before, "the map in use was to be kept"
-        if window in (OTHER_WINDOW, FAILS) and rank == 1:
+        if window in (OTHER_WINDOW, NO_LIBRARY) and rank == 1:
             state.policy = usual
     if mode == "async" and state.rearranged < 3:
         raise AssertionError(f"rearranged {state.rearranged} times")

@@ -149,15 +149,27 @@ class Vllm(Test):
         state = self.run_windows(self.state(policies), 6)
         self.assertGreater(state.rearranged, 0)
 
+    def assert_plans_as_its_own(self, policy):
+        loads, arguments = windows(2, 8), (12, 1, 1, 4)
+        with self.assertNoLogs("vllm.plimsoll_eplb", "WARNING"):
+            for weight in (torch.from_numpy(next(loads)) for _ in range(2)):
+                own = stand_ins.DefaultEplbPolicy.rebalance_experts(weight, *arguments)
+                self.assert_equal(policy.rebalance_experts(weight, *arguments), own)
+
     def test_stays_off(self):
-        for environment, message in (({"off": "1"}, "off, vLLM's own policy plans"),
-                                     ({"off": "maybe"}, "PLIMSOLL_EPLB_OFF: expected 0 or 1, got 'maybe'"),
+        with self.logs("vllm") as logged:
+            policies = self.vllm_policies(off="1")
+        self.assertEqual(len(lines(logged, "off, vLLM's own policy plans")), 1)
+        self.assertIs(policies["default"], stand_ins.DefaultEplbPolicy)
+
+    def test_bad_options(self):
+        for environment, message in (({"off": "maybe"}, "PLIMSOLL_EPLB_OFF: expected 0 or 1, got 'maybe'"),
                                      ({"budget": "1"}, "PLIMSOLL_EPLB_BUDGET: expected one of")):
             with self.logs("vllm") as logged:
                 policies = self.vllm_policies(**environment)
-            self.assertEqual(len(lines(logged, message)), 1)
-            self.assertIs(policies["default"], stand_ins.DefaultEplbPolicy)
-            self.run_windows(self.state(policies), 2)
+            (line,) = logged.output
+            self.assertRegex(line, f"not used with vLLM .*, whose own policy plans: ValueError: {message}")
+            self.assert_plans_as_its_own(policies["default"])
 
     def test_without_the_library(self):
         plimsoll_ffi.library.cache_clear()
@@ -165,9 +177,9 @@ class Vllm(Test):
         self.enter(mock.patch.dict(os.environ, {"PLIMSOLL_FFI_LIBRARIES": "/nowhere"}))
         with self.logs("vllm") as logged:
             policies = self.vllm_policies()
-        self.assertEqual(len(lines(logged, "not used with vLLM")), 1)
-        self.assertIn("/nowhere/libplimsoll_host.so", logged.output[0])
-        self.assertIs(policies["default"], stand_ins.DefaultEplbPolicy)
+        (line,) = logged.output
+        self.assertRegex(line, "not used with vLLM .*, whose own policy plans: .*/nowhere/libplimsoll_host.so")
+        self.assert_plans_as_its_own(policies["default"])
 
     def test_other_versions(self):
         class FewerArguments:
@@ -444,9 +456,9 @@ class Vllm(Test):
 
     def test_four_ranks(self):
         said = self.four_ranks("sync")
-        # A process that restarts, a rank with another window, which it also remembers, and one that fails.
-        for message, times in (("Plimsoll's plan is not used: ranks have different plans", 4 + 4 + 4 + 3),
-                               ("the map in use is kept", 4), ("is not used: OSError: no library", 1)):
+        # A process that restarts; a rank with another window and one without the library, and in the window after them.
+        for message, times in (("Plimsoll's plan is not used: ranks have different plans", 4 + (4 + 4) + (3 + 4)),
+                               ("the map in use is kept", 4), ("not used with vLLM", 1)):
             self.assertEqual(said.count(message), times, f"{message}\n{said}")
 
     def test_four_ranks_with_worker_threads(self):
