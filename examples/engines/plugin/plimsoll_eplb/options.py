@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the plugin: environment variables PLIMSOLL_EPLB_*, or a TOML file that one of them names; and the version of
-an engine, for messages."""
+"""Options of the plugin: environment variables PLIMSOLL_EPLB_*, or a TOML file that one of them names; and the version
+of an engine, for messages."""
 
 import dataclasses
 import importlib.metadata

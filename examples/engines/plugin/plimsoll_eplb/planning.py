@@ -141,8 +141,9 @@ def trivial_map(layers, experts, slots):
     return numpy.tile(numpy.arange(slots) % experts, (layers, 1))
 
 
-def describe(loads, in_use, map, ranks, options, windows):
-    """Returns the line of a decision. `windows`: number of steps or windows that it was made from."""
+def describe(loads, in_use, map, ranks, options, windows, why=None):
+    """Returns the line of a decision. `windows`: number of steps or windows that it was made from; `why`: why the map in
+    use is kept, where no plan says that."""
     expected = balancedness(loads, map, ranks)
     made_from = f"{windows} window" + "s" * (windows != 1)
     if in_use is None:
@@ -151,7 +152,9 @@ def describe(loads, in_use, map, ranks, options, windows):
     if not numpy.array_equal(in_use, map):
         return (f"balancedness {before:.4f}, expected {expected:.4f}, {moves(in_use, map, ranks)} of {map.size} slots "
                 f"move, planned from {made_from}")
-    if not loads.any():
+    if why:
+        pass
+    elif not loads.any():
         why = "the window has no load"
     elif options.max_moves_share is None:
         why = "the plan is the map in use"

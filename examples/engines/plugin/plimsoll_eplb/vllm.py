@@ -82,10 +82,11 @@ class Planner:
                 log.warning("plimsoll: %s is not used: %s", name, reason)
                 logged = reason
         else:
-            name, plan = "the map in use", self._last_resort(weight, slots, in_use)
+            name = "the map in use"
+            plan = self._last_resort(weight, slots, in_use)
             log.warning("plimsoll: the map in use is kept")
         self._remember(weight, plan)
-        self._report(name, weight, ranks, slots, in_use, plan, group)
+        self._report(weight, ranks, in_use, plan, group, logged if name == "the map in use" else None)
         if hasattr(weight, "cpu"):
             import torch
 
@@ -157,19 +158,19 @@ class Planner:
         if ring is not None:
             ring.returned = plan.copy()
 
-    def _report(self, name, weight, ranks, slots, in_use, plan, group):
-        """Logs the decision, on one rank."""
+    def _report(self, weight, ranks, in_use, plan, group, why):
+        """Logs the decision, on one rank. `why`: why no plan is used, or None."""
         try:
             loads = planning.check_loads(planning.to_numpy(weight), ("layers", "experts"))
             ring = self._rings.get(loads.shape)
             fitted = planning.fitted(None if in_use is None else planning.to_numpy(in_use), *plan.shape, ranks,
                                      loads.shape[1], self._say)
             windows = 1 if ring is None or self._options.max_moves_share is None else max(1, len(ring.windows))
-            line = planning.describe(loads, fitted, plan, ranks, self._options, windows)
+            line = planning.describe(loads, fitted, plan, ranks, self._options, windows, why)
             first = group is None or group.rank() == 0
             log.log(logging.INFO if first else logging.DEBUG, "plimsoll: %s", line)
         except Exception as refused:
-            log.debug("plimsoll: %s, of which nothing can be said: %s", name, refused)
+            log.debug("plimsoll: nothing can be said of this decision: %s", refused)
 
 
 def check_engine(policy):

@@ -15,7 +15,9 @@ import torch.distributed as dist
 def named(who):
     """Returns the name of a run."""
     budget = os.environ.get("PLIMSOLL_EPLB_MAX_MOVES_SHARE", "0.1")
-    return "Plimsoll, " + ("no budget" if budget == "none" else f"budget {budget}") if who == "plimsoll" else "its own planner"
+    if who == "own":
+        return "its own planner"
+    return "Plimsoll, no budget" if budget == "none" else f"Plimsoll, budget {budget}"
 
 
 def value(layer, expert):

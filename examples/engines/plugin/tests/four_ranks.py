@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """four_ranks.py sync|async: four processes, one per rank, over gloo, that plan as vLLM's ranks do, for 200 windows in
-which a process restarts, a rank has another window, a rank leaves, one joins, and one has no library. Demands after every window
-equal maps on all ranks, the weights where the map says, and no more moves than the budget."""
+which a process restarts, a rank has another window, a rank leaves, one joins, and one has no library. Demands after
+every window equal maps on all ranks, the weights where the map says, and no more moves than the budget."""
 
 import logging
 import multiprocessing
@@ -104,8 +104,8 @@ def run(rank, mode, port):
     if mode == "async" and state.rearranged < 3:
         raise AssertionError(f"rearranged {state.rearranged} times")
     if rank == 0:
-        print(f"{mode}: {WINDOWS[mode]} windows, rearranged {state.rearranged} times, {state.arrivals} experts arrived on "
-              f"another rank; maps, weights and budgets are right on all ranks", flush=True)
+        print(f"{mode}: {WINDOWS[mode]} windows, rearranged {state.rearranged} times, {state.arrivals} experts arrived "
+              f"on another rank; maps, weights and budgets are right on all ranks", flush=True)
     torch.distributed.barrier()
 
 

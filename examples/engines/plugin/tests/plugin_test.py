@@ -274,7 +274,8 @@ class Vllm(Test):
         policy = self.vllm_policies()["default"]
         in_use = torch.tensor([[3, 2, 1, 0, 3, 2, 1, 0]])
         for weight in (torch.tensor([[1.0, float("nan"), 1, 1]]), torch.ones(10, 1, 4), torch.tensor([[1, -1, 1, 1]])):
-            with (mock.patch.object(stand_ins.DefaultEplbPolicy, "rebalance_experts", side_effect=AssertionError("odd")),
+            with (mock.patch.object(stand_ins.DefaultEplbPolicy, "rebalance_experts",
+                                    side_effect=AssertionError("odd")),
                   self.logs("vllm") as logged):
                 self.assert_equal(policy.rebalance_experts(weight, 8, 1, 1, 4, in_use), in_use)
                 self.assert_equal(policy.rebalance_experts(weight, 8, 1, 1, 4), [[0, 1, 2, 3, 0, 1, 2, 3]])
@@ -367,7 +368,8 @@ class Vllm(Test):
                 if forgets:
                     state.policy.plimsoll_planner._rings.clear()
                 of_map = numpy.asarray(state.map)
-                mean += reference_policies.balancedness(window := next(loads), self.slots, self.ranks, of_map).mean() / 30
+                window = next(loads)
+                mean += reference_policies.balancedness(window, self.slots, self.ranks, of_map).mean() / 30
                 state.step(window)
             arrivals.append(state.arrivals - before)
             balancedness.append(mean)
@@ -458,7 +460,8 @@ class Vllm(Test):
         said = self.four_ranks("sync")
         # A process that restarts; a rank with another window and one without the library, and in the window after them.
         for message, times in (("Plimsoll's plan is not used: ranks have different plans", 4 + (4 + 4) + (3 + 4)),
-                               ("the map in use is kept", 4), ("not used with vLLM", 1)):
+                               ("the map in use is kept", 4), ("kept: ranks have different plans", 1),
+                               ("not used with vLLM", 1)):
             self.assertEqual(said.count(message), times, f"{message}\n{said}")
 
     def test_four_ranks_with_worker_threads(self):
@@ -601,7 +604,8 @@ class Sglang(Test):
         self.run_server(server, 2)
         steps = next(self.steps())
         arguments = steps, self.slots, self.slots // self.ranks, None, 1, stand_ins.EplbAlgorithm.deepseek
-        with mock.patch("plimsoll_eplb.planning.plan", side_effect=OSError("no library")), self.logs("sglang") as logged:
+        with (mock.patch("plimsoll_eplb.planning.plan", side_effect=OSError("no library")),
+              self.logs("sglang") as logged):
             got = server.init_by_eplb(steps)
         self.assertEqual(len(lines(logged, "SGLang's own algorithm plans: OSError: no library")), 1)
         self.assert_equal(got.physical_to_logical_map_cpu, stand_ins.Sglang.own_algorithm()(*arguments)[0])

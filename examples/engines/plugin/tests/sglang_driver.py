@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sglang_driver.py own|plimsoll [ALGORITHM]: runs the installed SGLang's init_by_eplb and its ExpertLocationUpdater with
-the canary on four processes over gloo, on the CPU, with the plugins that SGLang loads itself. Replaced are the settings
-of the server, the model, and the functions of a device. Checks weights, maps and completeness on every rank after every
-change."""
+"""sglang_driver.py own|plimsoll [ALGORITHM]: runs the installed SGLang's init_by_eplb and its ExpertLocationUpdater
+with the canary on four processes over gloo, on the CPU, with the plugins that SGLang loads itself. Replaced are the
+settings of the server, the model, and the functions of a device. Checks weights, maps and completeness on every rank
+after every change."""
 
 import importlib
 import os
@@ -34,7 +34,8 @@ def run(rank, who, algorithm):
         module.get_parallel = lambda: parallel
         module.get_device = lambda: device
     expert_location._prefer_same_node_experts = lambda: False
-    sizes = expert_location.ModelConfigForExpertLocation(num_layers=LAYERS, num_logical_experts=EXPERTS, num_groups=None)
+    sizes = expert_location.ModelConfigForExpertLocation(num_layers=LAYERS, num_logical_experts=EXPERTS,
+                                                         num_groups=None)
     expert_location.ModelConfigForExpertLocation.from_model_config = staticmethod(lambda config: sizes)
     elastic_ep.ElasticEPStateManager.instance = staticmethod(lambda: None)
     elastic_ep.ElasticEPStateManager.healthy_rank_state = staticmethod(lambda: torch.ones(RANKS, dtype=torch.int32))
@@ -63,7 +64,8 @@ def run(rank, who, algorithm):
         drive.check_equal(after, None)
     if rank == 0:
         share = 100 * arrivals / (ROUNDS * LAYERS * SLOTS)
-        print(f"SGLang, {drive.named(who)}, {algorithm}: {arrivals} arrivals ({share:.1f} % of the slots), balancedness {numpy.mean(balancedness):.4f}", flush=True)
+        print(f"SGLang, {drive.named(who)}, {algorithm}: {arrivals} arrivals ({share:.1f} % of the slots), "
+              f"balancedness {numpy.mean(balancedness):.4f}", flush=True)
 
 
 if __name__ == "__main__":

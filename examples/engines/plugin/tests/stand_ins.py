@@ -185,7 +185,8 @@ class EplbState:
         """Gives the state other ranks: new ones have no weights, and of fewer the first ones stay."""
         slots = self.map.shape[1] // self.ranks * ranks
         self.map = torch.nn.functional.pad(self.map, (0, slots - self.map.shape[1]), value=-1)
-        self.held = self.held if group else torch.nn.functional.pad(self.held, (0, slots - self.held.shape[1]), value=-1)
+        if group is None:
+            self.held = torch.nn.functional.pad(self.held, (0, slots - self.held.shape[1]), value=-1)
         self.window = torch.nn.functional.pad(self.window, (0, slots - self.window.shape[2]))
         self.ranks, self.group = ranks, group
 
@@ -282,14 +283,14 @@ class Sglang:
 
     @staticmethod
     def own_algorithm():
-        def rebalance_experts(tokens_per_expert, num_physical_experts, num_local_physical_experts, num_groups, num_nodes,
-                              algorithm):
+        def rebalance_experts(tokens_per_expert, num_physical_experts, num_local_physical_experts, num_groups,
+                              num_nodes, algorithm):
             ranks = num_physical_experts // num_local_physical_experts
             tokens = tokens_per_expert.numpy()
             assert num_physical_experts >= tokens.shape[2] and num_physical_experts % ranks == 0
             hierarchical = algorithm.name.endswith("hierarchical")
-            maps, replicas, _ = reference_policies.sglang(tokens, num_physical_experts, num_groups or 1, num_nodes, ranks,
-                                                          hierarchical)
+            shape = num_physical_experts, num_groups or 1, num_nodes, ranks
+            maps, replicas, _ = reference_policies.sglang(tokens, *shape, hierarchical)
             lists = numpy.full((*replicas.shape, replicas.max()), -1)
             for layer, expert in numpy.ndindex(replicas.shape):
                 slots = numpy.flatnonzero(maps[layer] == expert)

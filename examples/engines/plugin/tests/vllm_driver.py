@@ -110,8 +110,9 @@ def run(rank, who, use_async):
     drive.check_equal(of_model.physical_to_logical_map, ep.device_group)
     if rank == 0:
         share = "" if use_async else f" ({100 * arrivals / (ROUNDS * LAYERS * SLOTS):.1f} % of the slots)"
-        print(f"vLLM, {drive.named(who)}{', worker thread' if use_async else ''}: {changed} changes, {arrivals} arrivals{share}, "
-              f"balancedness {numpy.mean(balancedness):.4f}", flush=True)
+        thread = ", worker thread" if use_async else ""
+        print(f"vLLM, {drive.named(who)}{thread}: {changed} changes, {arrivals} arrivals{share}, balancedness "
+              f"{numpy.mean(balancedness):.4f}", flush=True)
 
 
 if __name__ == "__main__":
