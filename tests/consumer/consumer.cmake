@@ -209,12 +209,11 @@ if(PLIMSOLL_BUILD_EXAMPLES)
     set_tests_properties(package.copy_of_${name} PROPERTIES
       FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies" SKIP_REGULAR_EXPRESSION "skipped: " COST 90 TIMEOUT 1200)
   endforeach()
-  set_tests_properties(package.copy_of_tvm_ffi PROPERTIES FIXTURES_SETUP plimsoll_tvm_ffi)
   plimsoll_add_package_test(copy_of_engines
-    COMMAND ${PLIMSOLL_BASH} ${consumer}/engines.sh ${examples}/engines/python ${copies}
+    COMMAND ${PLIMSOLL_BASH} ${consumer}/engines.sh ${examples}/engines ${copies} ${prefix} ${CMAKE_CXX_COMPILER}
             ${CMAKE_CURRENT_BINARY_DIR}/consumer_copy_of_plan_experts/plan_experts)
   set_tests_properties(package.copy_of_engines PROPERTIES
-    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies;plimsoll_plan_experts;plimsoll_tvm_ffi" SKIP_REGULAR_EXPRESSION "skipped: ")
+    FIXTURES_REQUIRED "plimsoll_prefix;plimsoll_copies;plimsoll_plan_experts" SKIP_REGULAR_EXPRESSION "skipped: " TIMEOUT 1200)
 
   # Every other folder gives a program without required arguments.
   set(special spill_step split_step thrust_pipeline)

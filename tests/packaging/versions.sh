@@ -42,6 +42,8 @@ print(recipe.version)
 END
 )"
 
+python=examples/engines/plugin/pyproject.toml
+expect $python "$(sed -nE 's/^version = "(.*)"$/\1/p' $python)"
 port=tests/packaging/vcpkg/central/plimsoll/vcpkg.json
 expect $port "$(sed -nE 's/^ *"version": "(.*)",$/\1/p' $port)"
 for file in config.yml all/conandata.yml; do

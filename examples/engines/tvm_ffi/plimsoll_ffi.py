@@ -9,8 +9,9 @@ writable native arrays only. A refused argument raises ValueError. On the CPU, a
 unless `set_threads` asks for more. On a GPU, work is enqueued on the current stream; an object belongs to
 the stream that was current when it was made.
 
-The libraries are those in the folder PLIMSOLL_FFI_LIBRARIES, where CMake has built them; without that
-variable they are compiled once, with the headers in the folder PLIMSOLL_INCLUDE.
+The libraries are those in the folder PLIMSOLL_FFI_LIBRARIES, where CMake has built them. Without that
+variable they are those beside this file, as in the package plimsoll-eplb, or are compiled once, with the headers
+in the folder PLIMSOLL_INCLUDE.
 """
 
 import functools
@@ -30,9 +31,10 @@ _folder = pathlib.Path(__file__).resolve().parent
 def library(is_cuda):
     """Loads the functions for the CPU or for CUDA, and compiles them first if they are not built."""
     name = "plimsoll_cuda" if is_cuda else "plimsoll_host"
-    built = os.environ.get("PLIMSOLL_FFI_LIBRARIES")
-    if built:
-        return tvm_ffi.load_module(str(pathlib.Path(built) / f"lib{name}.so"))
+    folder = os.environ.get("PLIMSOLL_FFI_LIBRARIES")
+    built = pathlib.Path(folder or _folder) / f"lib{name}.so"
+    if folder or built.exists() or "PLIMSOLL_INCLUDE" not in os.environ:
+        return tvm_ffi.load_module(str(built))
     include = pathlib.Path(os.environ["PLIMSOLL_INCLUDE"]).resolve()
     # A cache knows this folder's files by name only, so the name has the library's version.
     version = re.findall(r"#define PLIMSOLL_VERSION_\w+ (\d+)", (include / "plimsoll/version.hpp").read_text())

@@ -5,7 +5,7 @@ import argparse
 
 import numpy
 
-import plimsoll_ffi
+from plimsoll_eplb import plimsoll_ffi
 
 
 def initial_global_assignments(loads, layers, num_slots, ep_size):
@@ -52,7 +52,8 @@ def layer_ids(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Writes moe_load_balancer.yaml.")
+    parser = argparse.ArgumentParser(prog="python -m plimsoll_eplb.tensorrt_llm",
+                                     description="Writes moe_load_balancer.yaml.")
     parser.add_argument("loads", help=".npy file [steps, layers, experts], as of read_recordings")
     parser.add_argument("--layer-ids", type=layer_ids, required=True, metavar="LIST",
                         help="the model's layers of the rows, as read_recordings prints them")
