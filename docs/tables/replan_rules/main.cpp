@@ -351,8 +351,9 @@ void print(std::string const& folder) {
     for (index_t i = 0; i < of.windows(); ++i) {
       view const window = of.window(i);
       index_t const half = of.steps / 2;
-      plans.push_back({flow_of(of, window), flow_of(of, plimsoll::detail::part_of(window, 0, half)),
-                       flow_of(of, plimsoll::detail::part_of(window, half, of.steps - half))});
+      plans.push_back({flow_of(of, window),
+                       flow_of(of, plimsoll::detail::part_of(window, {0, half})),
+                       flow_of(of, plimsoll::detail::part_of(window, {half, of.steps - half}))});
     }
   }
   for (double const horizon : {100.0, 1000.0}) {

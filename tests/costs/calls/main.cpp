@@ -188,8 +188,9 @@ void measure_replan_gate() {
   std::vector<std::int32_t> const loads = drifting_loads(steps, layers, experts);
   tensor_ref<std::int32_t const> const history(loads.data(), steps, layers, experts);
   auto const plan_of = [&](index_t first, index_t count) {
-    return plimsoll::place_by_flow(plimsoll::seq, plimsoll::detail::part_of(history, first, count),
-                                   slots, {.on = {.ranks = 64}});
+    return plimsoll::place_by_flow(plimsoll::seq,
+                                   plimsoll::detail::part_of(history, {first, count}), slots,
+                                   {.on = {.ranks = 64}});
   };
   auto const in_use = plan_of(0, 1);
   auto const plan = plan_of(0, steps);
