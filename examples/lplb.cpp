@@ -36,16 +36,10 @@ int main() {
     plimsoll::array_ref const own_row(own_counts.data_handle() + 4 * rank, 4);
     plimsoll::count_tokens(plimsoll::seq, own_ids, {}, own_row, routed);
   }
-  // Every rank adds up the rows, calls `plan` with the sums as above, and divides the quotas.
-  plimsoll::array_ref const quotas(planner.quotas().data, 6);  // of layer 0
-  auto shares = plimsoll::zeros<int>(plimsoll::seq, 2, 6);     // [ranks, slots]
-  plimsoll::divide_quotas(plimsoll::seq, quotas, own_counts, placement, {}, shares);
-  // Rank 1 dispatches its own tokens by its own row.
+  // Every rank makes the same plan. Here rank 1 gets its part of the quotas, and dispatches by it.
+  planner.plan(0, own_counts, 1);
   auto own_slots = plimsoll::zeros<int>(plimsoll::seq, 4, 2);
-  plimsoll::dispatch(plimsoll::seq, plimsoll::array_ref(ids.data() + 8, 4, 2),
-                     plimsoll::array_ref(placement.physical_to_logical.data_handle(), 6),
-                     plimsoll::array_ref(shares.data_handle() + 6, 6), {.experts = 4}, own_slots,
-                     dispatched);
+  planner.dispatch(0, plimsoll::array_ref(ids.data() + 8, 4, 2), own_slots, dispatched);
   // [end]
 
   auto const experts = placement.physical_to_logical.to_host();

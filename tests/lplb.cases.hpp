@@ -105,6 +105,153 @@ PLIMSOLL_TEST_CASE("lplb: plans as minmax_lp and quota do", P, PLIMSOLL_PREPARED
     peaks.push_back(static_cast<std::int32_t>(peak));
   }
   report_hash("lplb.plan", split.values(), got, peaks);
+
+  // Layer by layer, in any order.
+  plimsoll::lplb by_layer(policy, in.placement, c::options());
+  for (index_t layer = c::layers - 1; layer >= 0; --layer) {
+    plimsoll::matrix_ref<std::int32_t const> const own(loads.data + layer * c::experts, 1,
+                                                       c::experts);
+    by_layer.plan(layer, own);
+  }
+  by_layer.check();
+  CHECK(row(by_layer.quotas()) == got);
+  CHECK(plimsoll::read(policy, by_layer.certificates())[1].value == proofs[1].value);
+  // Others keep their quotas.
+  array_in<std::int32_t, P> const none(ints(static_cast<std::size_t>(c::experts), 0));
+  by_layer.plan(1, none.view2(1, c::experts));
+  ints expected_quotas = got;
+  std::fill_n(expected_quotas.begin() + c::slots, c::slots, 0);
+  CHECK(row(by_layer.quotas()) == expected_quotas);
+  CHECK(refusal_of([&] { by_layer.plan(c::layers, loads); }) ==
+        "lplb::plan: first_layer: expected 0 to " + std::to_string(c::layers - 1) +
+            " as layer, got " + std::to_string(c::layers));
+  CHECK(refusal_of([&] { by_layer.plan(1, loads); }) ==
+        "lplb::plan: counts: expected 0 to " + std::to_string(c::layers - 1) +
+            " layers from first_layer on, got " + std::to_string(c::layers));
+}
+
+PLIMSOLL_TEST_CASE("lplb: ranks that see their own tokens share the quotas", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  generator random(31);
+  for (int round = 0; round < 40; ++round) {
+    CAPTURE(round);
+    index_t const layers = random.between(1, 3);
+    index_t const ranks = random.between(1, 9);
+    index_t const nodes = ranks % 3 == 0 ? 3 : ranks % 2 == 0 ? 2 : 1;
+    index_t const experts = random.between(1, 12);
+    index_t const slots = ranks * ((experts + ranks - 1) / ranks + random.between(0, 3));
+    ints maps;
+    for (index_t i = 0; i < layers * slots; ++i) {
+      index_t const slot = i % slots;
+      auto const expert = slot < experts ? slot : random.between(-1, experts - 1);
+      maps.push_back(static_cast<std::int32_t>(expert));
+    }
+    ints values;
+    for (index_t i = 0; i < layers * ranks * experts; ++i) {
+      values.push_back(static_cast<std::int32_t>(
+          random.between(0, 2) == 0 ? 0 : random.between(0, i % 5 == 0 ? 60 : 9)));
+    }
+    ints sums(static_cast<std::size_t>(layers * experts), 0);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      auto const row = static_cast<std::size_t>(i) / static_cast<std::size_t>(ranks * experts);
+      sums[row * static_cast<std::size_t>(experts) + i % static_cast<std::size_t>(experts)] +=
+          values[i];
+    }
+    array_in<std::int32_t, P> const map(maps);
+    array_in<std::int32_t, P> const counts(values);
+    array_in<std::int32_t, P> const added(sums);
+    plimsoll::placement_ref const placement{
+        map.view2(layers, slots), {nullptr, layers, experts}, ranks, {}};
+    lplb_options const options{.lp = {.on = {.nodes = nodes}, .tolerance = 0},
+                               .max_token_copies = 8};
+    plimsoll::lplb whole(policy, placement, options);
+    plimsoll::lplb own(policy, placement, options);
+    whole.plan(added.view2(layers, experts));
+    whole.check();
+    auto const quotas = plimsoll::read(
+        policy, plimsoll::vector_ref<std::int32_t const>(whole.quotas().data, layers * slots));
+    array_in<std::int32_t, P> divided(layers * ranks * slots, -7);
+    for (index_t layer = 0; layer < layers; ++layer) {
+      plimsoll::divide_quotas(
+          policy,
+          plimsoll::vector_ref<std::int32_t const>(whole.quotas().data + layer * slots, slots),
+          plimsoll::matrix_ref<std::int32_t const>(counts.data() + layer * ranks * experts, ranks,
+                                                   experts),
+          placement.of_layer(layer), {.nodes = nodes},
+          plimsoll::matrix_ref<std::int32_t>(divided.data() + layer * ranks * slots, ranks, slots));
+    }
+    ints const expected = divided.values();
+    for (index_t source = 0; source < ranks; ++source) {
+      CAPTURE(source);
+      if (source % 2 == 0) {
+        own.plan(counts.view3(layers, ranks, experts), source);
+      } else {
+        for (index_t layer = 0; layer < layers; ++layer) {
+          own.plan(layer,
+                   plimsoll::matrix_ref<std::int32_t const>(counts.data() + layer * ranks * experts,
+                                                            ranks, experts),
+                   source);
+        }
+      }
+      own.check();
+      CHECK(plimsoll::read(policy, plimsoll::vector_ref<std::int32_t const>(
+                                       own.quotas().data, layers * slots)) == quotas);
+      auto const got = plimsoll::read(
+          policy, plimsoll::vector_ref<std::int32_t const>(own.own_quotas().data, layers * slots));
+      for (index_t layer = 0; layer < layers; ++layer) {
+        auto const row = expected.begin() + (layer * ranks + source) * slots;
+        auto const first = got.begin() + layer * slots;
+        CHECK(ints(first, first + slots) == ints(row, row + slots));
+      }
+    }
+  }
+}
+
+PLIMSOLL_TEST_CASE("lplb: dispatches the tokens of a rank by its own quotas", P,
+                   PLIMSOLL_PREPARED_POLICIES) {
+  auto const policy = make_policy<P>();
+  // Both ranks hold expert 0. Rank 0 has five tokens for it and rank 1 one, so each gets three.
+  array_in<std::int32_t, P> const map(ints{0, 0});
+  array_in<std::int32_t, P> const counts(ints{5, 1});
+  array_in<std::int32_t, P> const ids(ints{0, 0, 0, 0, 0});
+  array_in<std::int32_t, P> slots(5, -7);
+  array_in<dispatch_counters, P> counters(1);
+  plimsoll::lplb planner(policy, {map.view2(1, 2), {nullptr, 1, 1}, 2, {}},
+                         {.max_token_copies = 6});
+  planner.plan(counts.view3(1, 2, 1), 0);
+  planner.dispatch(0, ids.view2(5, 1), slots.view2(5, 1), counters.view1());
+  CHECK(slots.values() == ints{0, 0, 0, 1, 1});
+  CHECK(numbers_in(counters.values()) == longs{5, 0, 0, 0, 0});
+  planner.plan(0, counts.view2(2, 1), 1);
+  planner.dispatch(0, ids.view2(1, 1), slots.view2(1, 1), counters.view1());
+  CHECK(slots.values()[0] == 1);
+  // Sums again: all tokens.
+  array_in<std::int32_t, P> const sum(ints{6});
+  planner.plan(sum.view2(1, 1));
+  planner.dispatch(0, ids.view2(5, 1), slots.view2(5, 1), counters.view1());
+  CHECK(slots.values() == ints{0, 0, 0, 1, 1});
+
+  auto const refused = [&](ints const& values) {
+    array_in<std::int32_t, P> const bad(values);
+    planner.plan(bad.view3(1, 2, 1), 0);
+    ints const shares = plimsoll::read(
+        policy, plimsoll::vector_ref<std::int32_t const>(planner.own_quotas().data, 2));
+    CHECK(shares == ints{0, 0});
+    return refusal_of([&] { planner.check(); });
+  };
+  CHECK(refused({7, -3}) ==
+        "lplb::plan: counts: expected values from 0 to below 2^47, got -3 in layer 0, expert 0");
+  CHECK(refused({0x7fffffff, 1}) ==
+        "lplb::plan: counts: expected at most 2^31 - 1 tokens, got 2147483648 in layer 0");
+  CHECK(refusal_of([&] { planner.plan(counts.view3(1, 2, 1), 2); }) ==
+        "lplb::plan: source: expected 0 to 1 as rank, got 2");
+  CHECK(refusal_of([&] { planner.plan(1, counts.view2(2, 1), 0); }) ==
+        "lplb::plan: layer: expected 0 to 0 as layer, got 1");
+  CHECK(refusal_of([&] { planner.plan(counts.view3(1, 1, 2), 0); }) ==
+        "lplb::plan: counts: expected 2 ranks, got 1");
+  CHECK(refusal_of([&] { planner.plan(counts.view3(2, 1, 1), 0); }) ==
+        "lplb::plan: counts: expected 1 layers, got 2");
 }
 
 PLIMSOLL_TEST_CASE("lplb: dispatches as the free function does", P, PLIMSOLL_PREPARED_POLICIES) {

@@ -295,7 +295,15 @@ inline void check_kept(sources_fn sources_of) {
       all.insert(all.end(), got.begin(), got.end());
     }
   }
-  // More experts than a tile has.
+  // The sums of what sources send and of what slots take exceed an int32.
+  constexpr std::int32_t most = std::numeric_limits<std::int32_t>::max();
+  source_case large = by_hand;
+  large.quotas = {most, most - 1, most};
+  large.counts = {most, most, most, most};
+  CHECK(sources_of(large) == ints{most, 0, 0, 0, most - 1, 0, 0, 0, most, 0, 0, 0});
+  large.counts = {0, most, 0, most};
+  CHECK(sources_of(large) == ints{0, 0, 0, 1, most - 1, 0, 0, 0, 0, 0, 0, most});
+  // More experts and slots than a block has threads.
   source_case many;
   many.plan = one_layer({{}, {}}, ints(300, 0), {});
   for (std::int32_t i = 0; i < 600; ++i) {

@@ -21,10 +21,6 @@ class host_backend {
   using counts = plimsoll::array<std::int32_t, policy_type, 2>;
 
   [[nodiscard]] policy_type const& policy() const { return plimsoll::seq; }
-  static void all_reduce(counts const& own, counts& sum) {
-    MPI_Allreduce(own.data_handle(), sum.data_handle(), static_cast<int>(own.size()), MPI_INT32_T,
-                  MPI_SUM, MPI_COMM_WORLD);
-  }
   static void all_reduce(plimsoll::matrix_ref<std::int64_t> sum) {
     auto const size = static_cast<int>(sum.extent(0) * sum.extent(1));
     MPI_Allreduce(MPI_IN_PLACE, sum.data, size, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);

@@ -68,11 +68,6 @@ class nccl_backend {
   }
 
   [[nodiscard]] policy_type const& policy() const { return policy_; }
-  void all_reduce(counts const& own, counts& sum) const {
-    check(ncclAllReduce(own.data_handle(), sum.data_handle(), size_of(own), ncclInt32, ncclSum,
-                        communicator_, stream_),
-          "ncclAllReduce");
-  }
   void all_reduce(plimsoll::matrix_ref<std::int64_t> sum) const {
     check(
         ncclAllReduce(sum.data, sum.data, size_of(sum), ncclInt64, ncclSum, communicator_, stream_),

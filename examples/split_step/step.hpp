@@ -49,14 +49,12 @@ class step_runner {
         map_(backend.policy(), plan_.map, 1, slots()),
         copies_(backend.policy(), plan_.copies, 1, o.experts),
         own_counts_(backend.policy(), 1, o.experts),
-        counts_(backend.policy(), 1, o.experts),
         all_counts_(backend.policy(), self.ranks, o.experts),
-        source_quotas_(backend.policy(), self.ranks, slots()),
         chosen_(backend.policy(), o.tokens, o.top_k),
         filled_(backend.policy(), o.tokens, o.top_k + 1),
         routing_(backend.policy(), 1),
         dispatching_(backend.policy(), 1),
-        lplb_(backend.policy(), placement(), {}),
+        lplb_(backend.policy(), placement(), {.max_token_copies = o.tokens * o.top_k}),
         waterfill_(backend.policy(), placement(), {.rank = self.rank, .line = line(o)}) {}
 
   outcome run(int step) {
@@ -67,20 +65,14 @@ class step_runner {
 
     // Ranks exchange how many of their tokens go to each expert.
     plimsoll::count_tokens(policy, topk_ids, {}, row(own_counts_, 0), routing_);
-    backend_.all_reduce(own_counts_, counts_);
     backend_.all_gather(own_counts_, all_counts_);
 
-    // Every rank plans by itself and computes the same quotas.
-    lplb_.plan(counts_);
+    // Every rank plans by itself and computes the same quotas. It divides them among the ranks so
+    // that as many tokens as possible stay on their rank, and dispatches its tokens by its part.
+    lplb_.plan(0, all_counts_, self_.rank);
     // An engine leaves this out: it waits for the device.
     lplb_.check();
-
-    // Divides the quotas among the ranks so that as many tokens as possible stay on their rank, and
-    // dispatches this rank's tokens by its part.
-    plimsoll::array_ref const quotas(lplb_.quotas().data, slots());
-    plimsoll::divide_quotas(policy, quotas, all_counts_, placement(), {}, source_quotas_);
-    plimsoll::dispatch(policy, topk_ids, row(map_, 0), row(source_quotas_, self_.rank),
-                       {.experts = o_.experts}, chosen, dispatching_);
+    lplb_.dispatch(0, topk_ids, chosen, dispatching_);
 
     // The shared expert is on all ranks. Ranks exchange how many tokens they send to each rank and
     // how many they have; then every rank knows which of its rows leave, and their destinations.
@@ -89,7 +81,7 @@ class step_runner {
     waterfill_.fill(chosen, {}, first_rows(filled_, tokens));
     // An engine leaves this out, too.
     waterfill_.check();
-    return check(step, plimsoll::read(policy, quotas));
+    return check(step, plimsoll::read(policy, plimsoll::array_ref(lplb_.quotas().data, slots())));
   }
 
  private:
@@ -193,7 +185,11 @@ class step_runner {
     std::int64_t planned = 0;
     std::int64_t home = 0;
     std::int64_t filled = 0;
-    ints const counts = counts_.to_host();
+    ints counts(static_cast<std::size_t>(o_.experts), 0);
+    ints const of_ranks = all_counts_.to_host();
+    for (std::size_t i = 0; i < of_ranks.size(); ++i) {
+      counts[i % counts.size()] += of_ranks[i];
+    }
     std::size_t at = 0;
     for (int rank = 0; rank < self_.ranks; ++rank) {
       double evenly = 0;
@@ -240,13 +236,11 @@ class step_runner {
   process self_;
   Backend& backend_;
   layer_plan plan_;
-  matrix map_;            ///< [1, slots]
-  matrix copies_;         ///< [1, experts]
-  matrix own_counts_;     ///< [1, experts]
-  matrix counts_;         ///< [1, experts], of all ranks
-  matrix all_counts_;     ///< [ranks, experts]
-  matrix source_quotas_;  ///< [ranks, slots]
-  matrix chosen_;         ///< [tokens, top_k]: slots
+  matrix map_;         ///< [1, slots]
+  matrix copies_;      ///< [1, experts]
+  matrix own_counts_;  ///< [1, experts]
+  matrix all_counts_;  ///< [ranks, experts]
+  matrix chosen_;      ///< [tokens, top_k]: slots
   matrix filled_;  ///< [tokens, top_k + 1]: slots, with one more on each rank for the shared expert
   vector<plimsoll::routing_counters> routing_;
   vector<plimsoll::dispatch_counters> dispatching_;

@@ -21,7 +21,7 @@ enum class split_objective : std::int32_t {
 /// The ranks, the objective, and when solving stops. Arrays are in the policy's memory.
 struct minmax_lp_options {
   /// The ranks of the placement. Dead ranks get no load, and a rank's load is divided by its speed.
-  /// `on.ranks` is that of the placement or 0; `on.nodes` is not read.
+  /// `on.ranks` is that of the placement or 0; only `lplb` reads `on.nodes`.
   rank_set on = {};
   /// The gap between the peak and its lower bound, relative to the bound, at which a split is good
   /// enough. 0: optimal splits only. `lexicographic` does not read it.

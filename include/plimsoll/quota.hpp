@@ -94,7 +94,8 @@ void check(P const& policy, Reports const& reports) {
 /// @param[out] source_quotas `[ranks, slots]` int32: row s holds the quotas for tokens of rank s
 /// @throws invalid_input for shapes
 /// @complexity O(ranks * slots)
-/// @workspace 20 bytes per slot and 4 per expert, from the policy
+/// @workspace 16 bytes per slot and 4 per expert, from the policy; for each problem in flight 12
+///   bytes per slot and per rank
 /// @stream enqueues two kernels, does not synchronize
 /// @determinism the same bits under every policy
 template <execution_policy P, class Quotas, class Counts, class SourceQuotas>

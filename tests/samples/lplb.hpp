@@ -28,12 +28,18 @@ void sample_lplb(Run& run) {
                    run.ranks("on", 2, {.of_placement = true}));
   });
   run.work("lplb::plan", [&] { planner.plan(run.in("counts", counts)); });
+  run.work("lplb::plan", [&] { planner.plan(0, run.in("counts", counts)); });
   run.expect(planner.certificates().extent(0), 1);
   run.expect(planner.faults().extent(0), 1);
   run.work("lplb::dispatch", [&] {
     planner.dispatch(0, run.ids("topk_ids", ids), run("slots", slots), run("counters", counted));
   });
   run.expect(counted.values()[0].routed, 2);
+  auto const by_rank = run.array(ints{2, 4, 1, 1}, 1, 2, 2);
+  auto const by_rank_of_layer = run.array(ints{2, 4, 1, 1}, 2, 2);
+  run.work("lplb::plan", [&] { planner.plan(run.in("counts", by_rank), 1); });
+  run.work("lplb::plan", [&] { planner.plan(0, run.in("counts", by_rank_of_layer), 1); });
+  run.expect(planner.own_quotas().extent(0), 1);
 }
 PLIMSOLL_SAMPLE(lplb);
 

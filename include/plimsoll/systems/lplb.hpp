@@ -63,7 +63,7 @@ class lplb {
   /// @param options options of the split and of `dispatch`
   /// @throws invalid_input as `minmax_lp`, and for options
   /// @workspace from the policy: that of `minmax_lp` and `round_split`, which share their scratch;
-  ///   16 bytes more per slot and 4 per expert; and for each 512 of options.max_token_copies 4
+  ///   20 bytes more per slot and 12 per expert; and for each 512 of options.max_token_copies 4
   ///   bytes per expert, and, unless it fits in shared memory, up to 17 KiB and 8 bytes per expert
   /// @stream synchronizes
   lplb(P const& policy, placement_ref const& placement, lplb_options const& options)
@@ -98,7 +98,9 @@ class lplb {
     pipeline_.lp.expect_current("lplb::expect_current", placement);
   }
 
-  /// @brief Plans a step.
+  /// @brief Plans a step of layers from `first_layer` on: of one, where counts come layer by layer.
+  /// Other layers keep their quotas.
+  /// @param first_layer the layer that row 0 of the counts is of
   /// @param counts `[layers, experts]` int32, uint32 or int64: tokens of all ranks together, in the
   ///   policy's memory; at most 2^31 - 1 in all per layer
   /// @throws invalid_input for shapes; `check` throws for values
@@ -106,19 +108,58 @@ class lplb {
   /// @stream enqueues one kernel; neither allocates nor synchronizes
   /// @determinism the same bits under every policy
   template <class Counts>
+  void plan(index_t first_layer, Counts const& counts) {
+    detail::checked_call call("lplb::plan", {{"experts", pipeline_.experts()}});
+    auto const loads = PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, experts]");
+    detail::expect_between(call, "first_layer", 0, pipeline_.layers() - 1, first_layer, "as layer");
+    detail::expect_between(call, "counts", 0, pipeline_.layers() - first_layer, loads.extent(0),
+                           "layers from first_layer on");
+    pipeline_.enqueue_plan(first_layer, loads);
+  }
+
+  /// @brief Plans a step of one layer: counts `[experts]`.
+  template <view_of_rank<1> Counts>
+  void plan(index_t layer, Counts const& counts) {
+    auto const row = PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[experts]");
+    plan(layer, detail::as_matrix(row));
+  }
+
+  /// @brief Plans a step of all layers: counts `[layers, experts]`; `[experts]` if the object has
+  /// one.
+  template <class Counts>
   void plan(Counts const& counts) {
     detail::checked_call call("lplb::plan",
                               {{"layers", pipeline_.layers()}, {"experts", pipeline_.experts()}});
-    auto const loads = PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, experts]");
-    pipeline_.enqueue_plan(loads);
+    pipeline_.enqueue_plan(0, PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, experts]"));
   }
-
-  /// @brief Plans a step of an object for one layer: counts `[experts]`.
   template <view_of_rank<1> Counts>
   void plan(Counts const& counts) {
     auto const row = PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[experts]");
-    detail::expect_extent("lplb::plan", "counts", pipeline_.layers(), 1, "layers");
     plan(detail::as_matrix(row));
+  }
+
+  /// @brief Plans a step for a rank that sees its own tokens only, from the counts of all ranks.
+  ///
+  /// Adds up the counts, plans as the call with sums does, and divides the quotas as
+  /// `divide_quotas` does, on the nodes of `options.lp.on`: as many tokens as possible stay on
+  /// their rank, as many of the others as possible on their node. `dispatch` then takes the tokens
+  /// of `source` only, until the next `plan` of sums. The plans of all sources meet every quota.
+  /// @param counts `[layers, ranks, experts]` int32, uint32 or int64: tokens of every rank, in the
+  ///   policy's memory; at most 2^31 - 1 in all per layer
+  /// @param source the rank whose tokens `dispatch` will get
+  /// @throws invalid_input for shapes and a source that is no rank; `check` throws for values
+  /// @complexity that of the call with sums, and O(ranks experts + slots) per layer
+  /// @stream enqueues one kernel; neither allocates nor synchronizes
+  /// @determinism the same bits under every policy
+  template <view_of_rank<3> Counts>
+  void plan(Counts const& counts, index_t source) {
+    plan_own(0, counts, source, pipeline_.layers());
+  }
+  /// @brief Plans a step of one layer in the same way: counts `[ranks, experts]`.
+  template <view_of_rank<2> Counts>
+  void plan(index_t layer, Counts const& counts, index_t source) {
+    auto const own = PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[ranks, experts]");
+    plan_own(layer, detail::as_tensor(own), source, 1);
   }
 
   /// @brief Chooses the slot of every token copy of a layer, as `plimsoll::dispatch` does.
@@ -167,6 +208,11 @@ class lplb {
   [[nodiscard]] matrix_ref<std::int32_t const> quotas() const {
     return pipeline_.per_slot(pipeline_.quotas);
   }
+  /// `[layers, slots]`, in the policy's memory: the tokens of the source in every slot, after a
+  /// `plan` for one.
+  [[nodiscard]] matrix_ref<std::int32_t const> own_quotas() const {
+    return pipeline_.per_slot(pipeline_.shares);
+  }
   /// `[layers]`, in the policy's memory: the results of `minmax_lp`.
   [[nodiscard]] vector_ref<certificate const> certificates() const {
     return pipeline_.lp.certificates_view();
@@ -185,6 +231,17 @@ class lplb {
   }
 
  private:
+  template <class Counts>
+  void plan_own(index_t first_layer, Counts const& counts, index_t source, index_t layers) {
+    index_t const ranks = pipeline_.lp.graph.ranks;
+    detail::checked_call call(
+        "lplb::plan", {{"layers", layers}, {"ranks", ranks}, {"experts", pipeline_.experts()}});
+    auto const loads = PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, ranks, experts]");
+    detail::expect_between(call, "layer", 0, pipeline_.layers() - 1, first_layer, "as layer");
+    detail::expect_between(call, "source", 0, ranks - 1, source, "as rank");
+    pipeline_.enqueue_own_plan(first_layer, loads, source);
+  }
+
   lplb_options options_;
   detail::lplb_pipeline<kept_context<P>> pipeline_;
 };

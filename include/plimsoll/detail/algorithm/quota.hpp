@@ -727,11 +727,9 @@ struct quota_body {
   }
 };
 
-/// Body of `divide_quotas`, in two launches: one problem lists the slots, then problem = tile of
-/// experts.
+/// Body of `divide_quotas`, in two launches: one problem lists the slots, then problem = expert.
 struct source_quotas_body {
   using device_team = block<128>;
-  static constexpr index_t tile = 128;
 
   slot_lists lists;
   vector_ref<std::int32_t const> expert_of;
@@ -739,8 +737,7 @@ struct source_quotas_body {
   vector_ref<std::int32_t const> quotas;
   matrix_ref<std::int32_t const> counts;   ///< `[ranks, experts]`
   matrix_ref<std::int32_t> source_quotas;  ///< `[ranks, slots]`
-  std::int32_t* rank;                      ///< `[slots]`
-  std::int32_t* room;                      ///< `[slots]`: quota that no source has yet
+  std::int32_t* rank;                      ///< `[slots]`; -1 without
   std::uint64_t* keys;                     ///< `[slots]`: memory for listing
   std::byte* sort_storage;                 ///< of `keys`
   bool listing;
@@ -751,61 +748,143 @@ struct source_quotas_body {
     source_quotas_body result{};
     result.lists = slot_lists::in(memory, experts, slots);
     memory.take(result.rank, slots);
-    memory.take(result.room, slots);
     memory.take(result.keys, slots);
     memory.take(result.sort_storage, sort_bytes<device_team, std::uint64_t>(slots));
     return result;
   }
 
-  [[nodiscard]] index_t problems() const { return listing ? 1 : (lists.experts + tile - 1) / tile; }
-  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const { return 0; }
+  [[nodiscard]] index_t problems() const { return listing ? 1 : lists.experts; }
+  [[nodiscard]] PLIMSOLL_HD std::size_t scratch_bytes() const {
+    return listing ? 0 : bytes_taken_by<arrays>(where.ranks(), lists.slots);
+  }
 
   template <class Team>
-  PLIMSOLL_HD void operator()(Team& team, scratch, index_t problem) const {
-    if (listing) {
-      team.for_each(lists.slots, [=, this](index_t s) {
-        rank[s] = -1;
-        room[s] = 0;
-        for (index_t r = 0; r < where.ranks(); ++r) {
-          source_quotas(r, s) = 0;
-        }
-      });
-      team.for_each(where.ranks(), [=, this](index_t r) {
-        for (index_t s = where.ranges.begin(0, r); s < where.ranges.end(0, r); ++s) {
-          rank[s] = static_cast<std::int32_t>(r);
-          room[s] = quotas[s];
-        }
-      });
-      lists.fill(team, expert_of, keys, sort_storage);
+  PLIMSOLL_HD void operator()(Team& team, scratch memory, index_t problem) const {
+    if (!listing) {
+      share_out(team, memory, problem);
       return;
     }
-    index_t const first = problem * tile;
-    team.for_each(minimum{}(lists.experts - first, tile),
-                  [=, this](index_t i) { share_out(first + i); });
+    team.for_each(lists.slots, [=, this](index_t s) {
+      rank[s] = -1;
+      for (index_t r = 0; r < where.ranks() && !lists.is_expert(expert_of[s]); ++r) {
+        source_quotas(r, s) = 0;  // of other slots by their expert
+      }
+    });
+    team.for_each(where.ranks(), [=, this](index_t r) {
+      for (index_t s = where.ranges.begin(0, r); s < where.ranges.end(0, r); ++s) {
+        rank[s] = static_cast<std::int32_t>(r);
+      }
+    });
+    lists.fill(team, expert_of, keys, sort_storage);
   }
 
  private:
+  struct arrays {
+    scratch_ref memory;
+    index_t ranks;
+    index_t slots;
+
+    std::int32_t* left = memory.take(ranks);  ///< tokens that a source has still to send
+    /// `[ranks + 1]`: tokens left of earlier sources.
+    std::int64_t* tokens_before = memory.take(ranks + 1);
+    std::int32_t* room = memory.take(slots);         ///< of the expert's slots: quota still free
+    std::int64_t* room_before = memory.take(slots);  ///< in earlier slots
+  };
+  struct rank_range {
+    index_t begin;
+    index_t end;
+
+    [[nodiscard]] PLIMSOLL_HD bool contains(index_t rank) const {
+      return rank >= begin && rank < end;
+    }
+  };
+
+  /// Returns the ranks that are near a rank: itself, its node, or all.
+  [[nodiscard]] PLIMSOLL_HD rank_range near(int distance, index_t r) const {
+    if (distance == 0) {
+      return {r, r + 1};
+    }
+    index_t const node = where.node_of(r);
+    return distance == 1 ? rank_range{where.first_rank(node), where.first_rank(node + 1)}
+                         : rank_range{0, where.ranks()};
+  }
+
   /// Divides an expert's quotas: each source fills the slots on its own rank, then on its node,
-  /// then any.
-  PLIMSOLL_HD void share_out(index_t e) const {
+  /// then any. Sources and slots are in the order of ranks. So the tokens left and the room left
+  /// near a rank are divided into intervals, one of each source and one of each slot, and a source
+  /// gives a slot what their intervals have in common.
+  template <class Team>
+  PLIMSOLL_HD void share_out(Team& team, scratch memory, index_t e) const {
+    index_t const sources = where.ranks();
+    arrays const a{memory, sources, lists.slots};
+    std::int32_t const* const slot = lists.slot + lists.first[e];
+    index_t const copies = lists.first[e + 1] - lists.first[e];
+    team.for_each(copies,
+                  [=, this](index_t i) { a.room[i] = rank[slot[i]] < 0 ? 0 : quotas[slot[i]]; });
+    team.for_each(sources, [=, this](index_t s) {
+      a.left[s] = maximum{}(counts(s, e), 0);
+      for (index_t i = 0; i < copies; ++i) {
+        source_quotas(s, slot[i]) = 0;
+      }
+    });
+    PLIMSOLL_NO_UNROLL
     for (int distance = 0; distance < 3; ++distance) {
-      for (index_t source = 0; source < where.ranks(); ++source) {
-        std::int32_t left = counts(source, e);
-        for (index_t i = lists.first[e]; i < lists.first[e + 1]; ++i) {
-          left -= source_quotas(source, lists.slot[i]);
+      auto const left = [=](index_t s) { return std::int64_t{s < sources ? a.left[s] : 0}; };
+      auto const room = [=](index_t i) { return std::int64_t{a.room[i]}; };
+      std::int64_t const tokens = team.exclusive_scan(sources + 1, left, a.tokens_before);
+      std::int64_t const quota = team.exclusive_scan(copies, room, a.room_before);
+      if (tokens == 0 || quota == 0) {
+        return;
+      }
+      team.for_each(sources, [=, this](index_t s) {
+        if (std::int32_t const mine = a.left[s]; mine > 0) {
+          a.left[s] = mine - send(a, near(distance, s), s, mine, slot, copies);
         }
-        for (index_t i = lists.first[e]; i < lists.first[e + 1] && left > 0; ++i) {
-          index_t const s = lists.slot[i];
-          bool const is_near =
-              distance == 2 ||
-              (distance == 0 ? rank[s] == source : where.node_of(rank[s]) == where.node_of(source));
-          std::int32_t const given = is_near ? minimum{}(left, room[s]) : 0;
-          source_quotas(source, s) += given;
-          room[s] -= given;
-          left -= given;
+      });
+      team.for_each(copies, [=, this](index_t i) {
+        if (a.room[i] > 0) {
+          a.room[i] -= fill(a, near(distance, rank[slot[i]]), i, slot);
         }
+      });
+    }
+  }
+
+  /// Gives the slots on near ranks what a source has left, and returns how much.
+  PLIMSOLL_HD std::int32_t send(arrays const& a, rank_range const& ranks, index_t s,
+                                std::int32_t left, std::int32_t const* slot, index_t copies) const {
+    index_t i = 0;
+    while (i < copies && rank[slot[i]] < ranks.begin) {
+      ++i;
+    }
+    if (i == copies || rank[slot[i]] >= ranks.end) {
+      return 0;
+    }
+    // Where the source's tokens begin and end in the room of these slots.
+    std::int64_t const begin = a.room_before[i] + a.tokens_before[s] - a.tokens_before[ranks.begin];
+    std::int64_t const end = begin + left;
+    std::int32_t sent = 0;
+    for (; i < copies && ranks.contains(rank[slot[i]]); ++i) {
+      std::int64_t const first = a.room_before[i];
+      std::int64_t const given = minimum{}(end, first + a.room[i]) - maximum{}(begin, first);
+      if (given > 0) {
+        source_quotas(s, slot[i]) += static_cast<std::int32_t>(given);
+        sent += static_cast<std::int32_t>(given);
       }
     }
+    return sent;
+  }
+
+  /// Returns how much of its room a slot gets from sources on near ranks, which fill them in order.
+  [[nodiscard]] PLIMSOLL_HD std::int32_t fill(arrays const& a, rank_range const& ranks, index_t i,
+                                              std::int32_t const* slot) const {
+    index_t first = i;
+    while (first > 0 && ranks.contains(rank[slot[first - 1]])) {
+      --first;
+    }
+    std::int64_t const tokens = a.tokens_before[ranks.end] - a.tokens_before[ranks.begin];
+    std::int64_t const reach = tokens - (a.room_before[i] - a.room_before[first]);
+    return static_cast<std::int32_t>(
+        minimum{}(maximum{}(reach, std::int64_t{0}), std::int64_t{a.room[i]}));
   }
 };
 

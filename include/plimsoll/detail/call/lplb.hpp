@@ -47,6 +47,9 @@ struct lplb_pipeline {
   minmax_lp_pipeline<Context> lp;
   buffer<double, Context> split;         ///< `[layers, slots]`
   buffer<std::int32_t, Context> quotas;  ///< `[layers, slots]`
+  buffer<std::int32_t, Context> shares;  ///< `[layers, slots]`: quotas of one source
+  buffer<std::int64_t, Context> sums;    ///< `[layers, experts]`
+  bool plans_own = false;                ///< the last plan was for the tokens of one source
   buffer<quota_report, Context> reports;
   buffer<std::byte, Context> launch_memory;    ///< scratch of every launch
   buffer<std::byte, Context> dispatch_memory;  ///< arrays that the launches of a dispatch share
@@ -63,15 +66,19 @@ struct lplb_pipeline {
     split.zero();
     quotas = {context, layers() * slots()};
     quotas.zero();
+    shares = {context, layers() * slots()};
+    shares.zero();
+    sums = {context, layers() * experts()};
     reports = {context, std::vector<quota_report>(static_cast<std::size_t>(layers()))};
 
-    matrix_ref<std::int32_t const> const loads(nullptr, layers(), experts());
+    tensor_ref<std::int32_t const> const counts(nullptr, layers(), lp.graph.ranks, experts());
     using dispatch_type = dispatch_body<std::int32_t, std::int32_t>;  // any types of ids
     dispatch_type dispatching{};
     dispatching.tiles = {max_token_copies, experts() + 2, nullptr, nullptr};
-    launch_memory = {context, std::max({launch_bytes(context, layers(), plan_body(loads)),
-                                        launch_bytes(context, dispatching.problems(), dispatching),
-                                        lp.update_bytes()})};
+    launch_memory = {
+        context,
+        std::max({launch_bytes(context, layers(), own_plan_body(0, counts, 0)),
+                  launch_bytes(context, dispatching.problems(), dispatching), lp.update_bytes()})};
     dispatch_memory = {context, static_cast<index_t>(bytes_taken_by<dispatch_type>(
                                     max_token_copies, experts(), slots()))};
   }
@@ -80,16 +87,26 @@ struct lplb_pipeline {
     lp.enqueue_update(first_layer, to, ranks, launch_memory.data());
   }
 
-  template <class Loads>
-  void enqueue_plan(Loads const& loads) {
-    launch(context, layers(), plan_body(loads), launch_memory.data());
+  template <class Counts>
+  void enqueue_plan(index_t first_layer, Counts const& counts) {
+    auto const loads =
+        generate(counts_from_layer<Counts>{counts, first_layer}, layers(), experts());
+    launch(context, counts.extent(0), plan_body(loads, first_layer), launch_memory.data());
+    plans_own = false;
+  }
+  /// Plans for the tokens of one source, from the counts `[layers, ranks, experts]` of all.
+  template <class Counts>
+  void enqueue_own_plan(index_t first_layer, Counts const& counts, index_t source) {
+    launch(context, counts.extent(0), own_plan_body(first_layer, counts, source),
+           launch_memory.data());
+    plans_own = true;
   }
 
   template <class Id, class Slot>
   void enqueue_dispatch(index_t layer, matrix_ref<Id const> ids, dispatch_options const& options,
                         matrix_ref<Slot> chosen, vector_ref<dispatch_counters> counters) {
     scratch arrays(dispatch_memory.data());
-    vector_ref<std::int32_t const> const own = row_of(per_slot(quotas), layer);
+    vector_ref<std::int32_t const> const own = row_of(per_slot(plans_own ? shares : quotas), layer);
     auto body = dispatch_body_of(ids, row_of(lp.physical_to_logical(), layer), own, options, chosen,
                                  counters, arrays);
     body.lists = lp.lists.of_layer(layer);
@@ -109,7 +126,7 @@ struct lplb_pipeline {
 
  private:
   template <class Loads>
-  lplb_plan_body<Loads> plan_body(Loads const& loads) {
+  lplb_plan_body<Loads> plan_body(Loads const& loads, index_t first_layer = 0) {
     return {lp.body_of(loads, {}, per_slot(split), {}),
             {.loads = loads,
              .physical_to_logical = lp.physical_to_logical(),
@@ -117,7 +134,20 @@ struct lplb_pipeline {
              .split = per_slot(split),
              .quotas = per_slot(quotas),
              .reports = reports_view(),
-             .lists = lp.lists}};
+             .lists = lp.lists},
+            first_layer};
+  }
+  template <class Counts>
+  lplb_own_plan_body<Counts> own_plan_body(index_t first_layer, Counts const& counts,
+                                           index_t source) {
+    matrix_ref<std::int64_t> const loads(sums.data(), layers(), experts());
+    return {.plan = plan_body(matrix_ref<std::int64_t const>(loads), first_layer),
+            .counts = counts,
+            .where = {.ranges = {lp.rank_offsets(), slots(), lp.graph.ranks},
+                      .nodes = lp.options.on.nodes},
+            .source = source,
+            .sums = loads,
+            .shares = per_slot(shares)};
   }
 };
 
