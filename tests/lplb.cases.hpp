@@ -247,7 +247,7 @@ PLIMSOLL_TEST_CASE("lplb: dispatches the tokens of a rank by its own quotas", P,
   CHECK(refusal_of([&] { planner.plan(counts.view3(1, 2, 1), 2); }) ==
         "lplb::plan: source: expected 0 to 1 as rank, got 2");
   CHECK(refusal_of([&] { planner.plan(1, counts.view2(2, 1), 0); }) ==
-        "lplb::plan: layer: expected 0 to 0 as layer, got 1");
+        "lplb::plan: first_layer: expected 0 to 0 as layer, got 1");
   CHECK(refusal_of([&] { planner.plan(counts.view3(1, 1, 2), 0); }) ==
         "lplb::plan: counts: expected 2 ranks, got 1");
   CHECK(refusal_of([&] { planner.plan(counts.view3(2, 1, 1), 0); }) ==

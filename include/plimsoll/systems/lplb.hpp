@@ -18,32 +18,11 @@
 #include <plimsoll/minmax_lp.hpp>
 #include <plimsoll/placement_types.hpp>
 #include <plimsoll/quota.hpp>
+#include <plimsoll/systems/lplb_types.hpp>
 #include <plimsoll/types.hpp>
 #include <plimsoll/views.hpp>
 
-namespace plimsoll { inline namespace PLIMSOLL_ABI {
-
-struct lplb_options {
-  /// A tolerance of 0, so that splits are optimal and the peak in whole tokens is the smallest.
-  minmax_lp_options lp = {.tolerance = 0};
-  /// The most token copies (tokens times k) of one `dispatch`.
-  index_t max_token_copies = 0;
-  /// Meets the quotas exactly, in the order of tokens, or on average, by draws.
-  dispatch_method method = dispatch_method::in_order;
-  /// For `sampled`: key of the random number generator.
-  std::uint64_t seed = 0;
-};
-
-/// Random numbers of one `lplb::dispatch` of sampled tokens.
-struct lplb_batch {
-  /// Subsequence of the random numbers: one per step and layer. A CUDA graph replays the value of
-  /// its capture.
-  std::uint64_t subsequence = 0;
-  /// The number of the first token, if the batch is a part of a larger one.
-  std::uint64_t first_token = 0;
-};
-
-inline namespace PLIMSOLL_DEVICE_ABI {
+namespace plimsoll { inline namespace PLIMSOLL_ABI { inline namespace PLIMSOLL_DEVICE_ABI {
 
 /// @brief Splits every step's tokens over the replicas of a placement. Ranks with the same counts
 /// compute the same plan, to the bit, so that ranks exchange only counts.
@@ -53,9 +32,8 @@ inline namespace PLIMSOLL_DEVICE_ABI {
 /// method, and SGLang draws each token's replica at random; here the peak is the smallest possible
 /// in whole tokens, and `method` chooses whether `dispatch` meets the quotas exactly or by draws.
 ///
-/// The constructor copies the placement and allocates all memory, so that `plan`, `dispatch` and
-/// `update` can be captured in a CUDA graph. One object plans one step at a time and keeps the last
-/// plan; before the first one all quotas are 0. An engine that plans by layer has one for each.
+/// The constructor copies the placement and allocates all memory: a CUDA graph can capture the
+/// other calls. Before the first plan all quotas are 0.
 template <unqualified_policy P>
 class lplb {
  public:
@@ -89,8 +67,7 @@ class lplb {
     pipeline_.enqueue_update(first_layer, placement, ranks ? &*ranks : nullptr);
   }
 
-  /// @brief Throws unless a placement is the one in use: the last that was given for each layer and
-  /// not refused.
+  /// @brief Throws unless a placement is in use: the last for each layer that was not refused.
   /// @param placement all layers, in the policy's memory
   /// @throws invalid_input for shapes; naming the first layer and slot, or rank, that differ
   /// @stream synchronizes
@@ -98,11 +75,10 @@ class lplb {
     pipeline_.lp.expect_current("lplb::expect_current", placement);
   }
 
-  /// @brief Plans a step of layers from `first_layer` on: of one, where counts come layer by layer.
-  /// Other layers keep their quotas.
-  /// @param first_layer the layer that row 0 of the counts is of
-  /// @param counts `[layers, experts]` int32, uint32 or int64: tokens of all ranks together, in the
-  ///   policy's memory; at most 2^31 - 1 in all per layer
+  /// @brief Plans a step.
+  /// @param first_layer the layer of row 0, if not all are planned: others keep their quotas
+  /// @param counts `[layers, experts]`, or `[experts]` for one, int32, uint32 or int64: tokens of
+  ///   all ranks together, in the policy's memory; at most 2^31 - 1 in all per layer
   /// @throws invalid_input for shapes; `check` throws for values
   /// @complexity that of `minmax_lp::solve` and `round_split`
   /// @stream enqueues one kernel; neither allocates nor synchronizes
@@ -111,61 +87,48 @@ class lplb {
   void plan(index_t first_layer, Counts const& counts) {
     detail::checked_call call("lplb::plan", {{"experts", pipeline_.experts()}});
     auto const loads = PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, experts]");
-    detail::expect_between(call, "first_layer", 0, pipeline_.layers() - 1, first_layer, "as layer");
-    detail::expect_between(call, "counts", 0, pipeline_.layers() - first_layer, loads.extent(0),
-                           "layers from first_layer on");
-    pipeline_.enqueue_plan(first_layer, loads);
+    pipeline_.plan(call, first_layer, loads);
   }
-
-  /// @brief Plans a step of one layer: counts `[experts]`.
   template <view_of_rank<1> Counts>
   void plan(index_t layer, Counts const& counts) {
-    auto const row = PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[experts]");
-    plan(layer, detail::as_matrix(row));
+    plan(layer, detail::as_matrix(PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[experts]")));
   }
-
-  /// @brief Plans a step of all layers: counts `[layers, experts]`; `[experts]` if the object has
-  /// one.
   template <class Counts>
   void plan(Counts const& counts) {
     detail::checked_call call("lplb::plan",
                               {{"layers", pipeline_.layers()}, {"experts", pipeline_.experts()}});
-    pipeline_.enqueue_plan(0, PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, experts]"));
+    pipeline_.plan(call, 0, PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, experts]"));
   }
   template <view_of_rank<1> Counts>
   void plan(Counts const& counts) {
-    auto const row = PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[experts]");
-    plan(detail::as_matrix(row));
+    plan(detail::as_matrix(PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[experts]")));
   }
 
-  /// @brief Plans a step for a rank that sees its own tokens only, from the counts of all ranks.
-  ///
-  /// Adds up the counts, plans as the call with sums does, and divides the quotas as
-  /// `divide_quotas` does, on the nodes of `options.lp.on`: as many tokens as possible stay on
-  /// their rank, as many of the others as possible on their node. `dispatch` then takes the tokens
-  /// of `source` only, until the next `plan` of sums. The plans of all sources meet every quota.
-  /// @param counts `[layers, ranks, experts]` int32, uint32 or int64: tokens of every rank, in the
-  ///   policy's memory; at most 2^31 - 1 in all per layer
-  /// @param source the rank whose tokens `dispatch` will get
-  /// @throws invalid_input for shapes and a source that is no rank; `check` throws for values
+  /// @brief Plans a step for a rank that sees its own tokens only: adds up the counts of all ranks,
+  /// plans, and divides the quotas as `divide_quotas` does, on the nodes of `options.lp.on`.
+  /// `dispatch` then takes the tokens of `source`, until the next `plan` of sums.
+  /// @param counts `[layers, ranks, experts]`, or `[ranks, experts]` for one layer
+  /// @param source the rank; one that is none is refused
   /// @complexity that of the call with sums, and O(ranks experts + slots) per layer
-  /// @stream enqueues one kernel; neither allocates nor synchronizes
-  /// @determinism the same bits under every policy
   template <view_of_rank<3> Counts>
   void plan(Counts const& counts, index_t source) {
-    plan_own(0, counts, source, pipeline_.layers());
+    detail::checked_call call("lplb::plan", {{"layers", pipeline_.layers()},
+                                             {"ranks", pipeline_.lp.graph.ranks},
+                                             {"experts", pipeline_.experts()}});
+    auto const own = PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, ranks, experts]");
+    pipeline_.plan_own(call, 0, own, source);
   }
-  /// @brief Plans a step of one layer in the same way: counts `[ranks, experts]`.
   template <view_of_rank<2> Counts>
   void plan(index_t layer, Counts const& counts, index_t source) {
-    auto const own = PLIMSOLL_COUNTS(unchecked, "lplb::plan", counts, "[ranks, experts]");
-    plan_own(layer, detail::as_tensor(own), source, 1);
+    detail::checked_call call(
+        "lplb::plan", {{"ranks", pipeline_.lp.graph.ranks}, {"experts", pipeline_.experts()}});
+    auto const own = PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[ranks, experts]");
+    pipeline_.plan_own(call, layer, detail::as_tensor(own), source);
   }
 
   /// @brief Chooses the slot of every token copy of a layer, as `plimsoll::dispatch` does.
   /// @param layer row of the placement
-  /// @param topk_ids `[tokens, k]` int32 or int64: the tokens of all ranks, or, if sampled, any
-  ///   part of them
+  /// @param topk_ids `[tokens, k]` int32 or int64: all tokens; if sampled, any part of them
   /// @param batch for sampled tokens: their random numbers
   /// @param[out] slots `[tokens, k]` int32 or int64
   /// @param[out] counters one element, in the policy's memory
@@ -182,7 +145,6 @@ class lplb {
     detail::expect_between(call, "topk_ids", 0, options_.max_token_copies,
                            ids.extent(0) * ids.extent(1), "ids (options.max_token_copies)");
     auto const chosen = PLIMSOLL_OUTPUT_IDS(call, "lplb::dispatch", slots, "[tokens, k]");
-    auto const counted = detail::one_element(call, "counters", counters);
     using id = typename decltype(ids)::value_type;
     pipeline_.enqueue_dispatch(layer, matrix_ref<id const>(ids),
                                {.experts = pipeline_.experts(),
@@ -190,7 +152,7 @@ class lplb {
                                 .seed = options_.seed,
                                 .subsequence = batch.subsequence,
                                 .first_token = batch.first_token},
-                               chosen, counted);
+                               chosen, detail::one_element(call, "counters", counters));
   }
   /// @brief Chooses the slot of every token copy of a layer; sampled tokens use subsequence 0.
   template <class Ids, class Slots>
@@ -199,8 +161,7 @@ class lplb {
     dispatch(layer, topk_ids, lplb_batch{}, std::forward<Slots>(slots), counters);
   }
 
-  /// `[layers, slots]`, in the policy's memory, with as many slots as the object has room for: the
-  /// split of `plan` before rounding.
+  /// `[layers, slots of the object]`, in the policy's memory: the split before rounding.
   [[nodiscard]] matrix_ref<double const> split() const {
     return pipeline_.per_slot(pipeline_.split);
   }
@@ -208,8 +169,7 @@ class lplb {
   [[nodiscard]] matrix_ref<std::int32_t const> quotas() const {
     return pipeline_.per_slot(pipeline_.quotas);
   }
-  /// `[layers, slots]`, in the policy's memory: the tokens of the source in every slot, after a
-  /// `plan` for one.
+  /// `[layers, slots]`, in the policy's memory: the tokens of the source in every slot.
   [[nodiscard]] matrix_ref<std::int32_t const> own_quotas() const {
     return pipeline_.per_slot(pipeline_.shares);
   }
@@ -222,8 +182,7 @@ class lplb {
   /// `[layers]`, in the policy's memory: the results of `round_split`.
   [[nodiscard]] vector_ref<quota_report const> reports() const { return pipeline_.reports_view(); }
 
-  /// @brief Throws for the first layer whose last `update` or `plan` was refused.
-  /// @throws invalid_input naming the refused number, its slot, rank or expert, and the layer
+  /// @brief Throws `invalid_input` for the first layer whose last `update` or `plan` was refused.
   /// @stream synchronizes
   void check() const {
     pipeline_.lp.expect_updated("lplb::update");
@@ -231,17 +190,6 @@ class lplb {
   }
 
  private:
-  template <class Counts>
-  void plan_own(index_t first_layer, Counts const& counts, index_t source, index_t layers) {
-    index_t const ranks = pipeline_.lp.graph.ranks;
-    detail::checked_call call(
-        "lplb::plan", {{"layers", layers}, {"ranks", ranks}, {"experts", pipeline_.experts()}});
-    auto const loads = PLIMSOLL_COUNTS(call, "lplb::plan", counts, "[layers, ranks, experts]");
-    detail::expect_between(call, "layer", 0, pipeline_.layers() - 1, first_layer, "as layer");
-    detail::expect_between(call, "source", 0, ranks - 1, source, "as rank");
-    pipeline_.enqueue_own_plan(first_layer, loads, source);
-  }
-
   lplb_options options_;
   detail::lplb_pipeline<kept_context<P>> pipeline_;
 };
@@ -249,6 +197,4 @@ class lplb {
 template <execution_policy P>
 lplb(P const&, placement_ref const&, lplb_options const&) -> lplb<P>;
 
-}  // namespace PLIMSOLL_DEVICE_ABI
-
-}}  // namespace plimsoll
+}}}  // namespace plimsoll

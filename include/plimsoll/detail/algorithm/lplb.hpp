@@ -171,14 +171,14 @@ struct lplb_own_plan_body {
       ahead -= node < own_node ? tokens : 0;
       std::int64_t free = 0;
       std::int64_t left = 0;
-      for (std::int32_t of = -1; i < last; ++i) {
+      for (std::int32_t counted = -1; i < last; ++i) {
         std::int32_t const slot = lists.slot[i];
         std::int32_t const r = a.rank[slot];
         if (r < 0 || r >= end_rank) {
           break;
         }
-        left = r == of ? left : count_of(r);
-        of = r;
+        left = r == counted ? left : count_of(r);
+        counted = r;
         auto const given = static_cast<std::int32_t>(minimum{}(left, std::int64_t{quotas[slot]}));
         left -= given;
         tokens -= given;

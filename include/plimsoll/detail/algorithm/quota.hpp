@@ -794,13 +794,11 @@ struct source_quotas_body {
     index_t begin;
     index_t end;
 
-    [[nodiscard]] PLIMSOLL_HD bool contains(index_t rank) const {
-      return rank >= begin && rank < end;
-    }
+    [[nodiscard]] PLIMSOLL_HD bool contains(index_t r) const { return r >= begin && r < end; }
   };
 
   /// Returns the ranks that are near a rank: itself, its node, or all.
-  [[nodiscard]] PLIMSOLL_HD rank_range near(int distance, index_t r) const {
+  [[nodiscard]] PLIMSOLL_HD rank_range near_ranks(int distance, index_t r) const {
     if (distance == 0) {
       return {r, r + 1};
     }
@@ -838,12 +836,12 @@ struct source_quotas_body {
       }
       team.for_each(sources, [=, this](index_t s) {
         if (std::int32_t const mine = a.left[s]; mine > 0) {
-          a.left[s] = mine - send(a, near(distance, s), s, mine, slot, copies);
+          a.left[s] = mine - send(a, near_ranks(distance, s), s, mine, slot, copies);
         }
       });
       team.for_each(copies, [=, this](index_t i) {
         if (a.room[i] > 0) {
-          a.room[i] -= fill(a, near(distance, rank[slot[i]]), i, slot);
+          a.room[i] -= fill(a, near_ranks(distance, rank[slot[i]]), i, slot);
         }
       });
     }

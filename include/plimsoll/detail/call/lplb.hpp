@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <plimsoll/config.hpp>
@@ -88,7 +89,8 @@ struct lplb_pipeline {
   }
 
   template <class Counts>
-  void enqueue_plan(index_t first_layer, Counts const& counts) {
+  void plan(std::string_view name, index_t first_layer, Counts const& counts) {
+    expect_layers(name, first_layer, counts.extent(0));
     auto const loads =
         generate(counts_from_layer<Counts>{counts, first_layer}, layers(), experts());
     launch(context, counts.extent(0), plan_body(loads, first_layer), launch_memory.data());
@@ -96,10 +98,17 @@ struct lplb_pipeline {
   }
   /// Plans for the tokens of one source, from the counts `[layers, ranks, experts]` of all.
   template <class Counts>
-  void enqueue_own_plan(index_t first_layer, Counts const& counts, index_t source) {
+  void plan_own(std::string_view name, index_t first_layer, Counts const& counts, index_t source) {
+    expect_layers(name, first_layer, counts.extent(0));
+    expect_between(name, "source", 0, lp.graph.ranks - 1, source, "as rank");
     launch(context, counts.extent(0), own_plan_body(first_layer, counts, source),
            launch_memory.data());
     plans_own = true;
+  }
+
+  void expect_layers(std::string_view name, index_t first_layer, index_t count) const {
+    expect_between(name, "first_layer", 0, layers() - 1, first_layer, "as layer");
+    expect_between(name, "counts", 0, layers() - first_layer, count, "layers from first_layer on");
   }
 
   template <class Id, class Slot>
