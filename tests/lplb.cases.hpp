@@ -226,8 +226,16 @@ PLIMSOLL_TEST_CASE("lplb: dispatches the tokens of a rank by its own quotas", P,
   planner.plan(0, counts.view2(2, 1), 1);
   planner.dispatch(0, ids.view2(1, 1), slots.view2(1, 1), counters.view1());
   CHECK(slots.values()[0] == 1);
-  // Sums again: all tokens.
+  // A plan of another layer by sums changes nothing for this one.
   array_in<std::int32_t, P> const sum(ints{6});
+  array_in<std::int32_t, P> const maps(ints{0, 0, 0, 0});
+  plimsoll::lplb two(policy, {maps.view2(2, 2), {nullptr, 2, 1}, 2, {}}, {.max_token_copies = 6});
+  two.plan(0, counts.view2(2, 1), 1);
+  two.plan(1, sum.view2(1, 1));
+  slots.assign(ints{-7, -7, -7, -7, -7});
+  two.dispatch(0, ids.view2(1, 1), slots.view2(1, 1), counters.view1());
+  CHECK(slots.values()[0] == 1);
+  // Sums again: all tokens.
   planner.plan(sum.view2(1, 1));
   planner.dispatch(0, ids.view2(5, 1), slots.view2(5, 1), counters.view1());
   CHECK(slots.values() == ints{0, 0, 0, 1, 1});

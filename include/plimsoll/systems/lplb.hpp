@@ -106,7 +106,7 @@ class lplb {
 
   /// @brief Plans a step for a rank that sees its own tokens only: adds up the counts of all ranks,
   /// plans, and divides the quotas as `divide_quotas` does, on the nodes of `options.lp.on`.
-  /// `dispatch` then takes the tokens of `source`, until the next `plan` of sums.
+  /// `dispatch` then takes the tokens of `source`, until the next `plan` of a layer by sums.
   /// @param counts `[layers, ranks, experts]`, or `[ranks, experts]` for one layer
   /// @param source the rank; one that is none is refused
   /// @complexity that of the call with sums, and O(ranks experts + slots) per layer

@@ -4,14 +4,13 @@ which a process restarts, a rank has another window, a rank leaves, one joins, a
 every window equal maps on all ranks, the weights where the map says, and no more moves than the budget."""
 
 import logging
-import multiprocessing
 import os
-import socket
 import sys
 import time
 import types
 from unittest import mock
 
+import drive
 import numpy
 import stand_ins
 import torch.distributed
@@ -41,12 +40,9 @@ def fresh_policy(eplb):
     return modules["vllm.distributed.eplb.policy"].EPLB_POLICIES
 
 
-def run(rank, mode, port):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(RANKS), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                      PLIMSOLL_EPLB_MAX_MOVES_SHARE=str(SHARE))
+def run(rank, mode):
+    os.environ["PLIMSOLL_EPLB_MAX_MOVES_SHARE"] = str(SHARE)
     logging.basicConfig(level="WARNING", format=f"rank {rank}: %(message)s")
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
     # Rank by rank: the engine's group, and that of EPLB, for all and for those that stay.
     group, few = torch.distributed.group.WORLD, torch.distributed.new_group([0, 1, 2])
     eplb_all, eplb_few = torch.distributed.new_group([0, 1, 2, 3]), torch.distributed.new_group([0, 1, 2])
@@ -106,25 +102,7 @@ def run(rank, mode, port):
     if rank == 0:
         print(f"{mode}: {WINDOWS[mode]} windows, rearranged {state.rearranged} times, {state.arrivals} experts arrived "
               f"on another rank; maps, weights and budgets are right on all ranks", flush=True)
-    torch.distributed.barrier()
-
-
-def main():
-    mode = sys.argv[1]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = [multiprocessing.Process(target=run, args=(rank, mode, port)) for rank in range(RANKS)]
-    for rank in ranks:
-        rank.start()
-    deadline = time.monotonic() + 300
-    while any(rank.exitcode is None for rank in ranks):
-        if any(rank.exitcode for rank in ranks) or time.monotonic() > deadline:
-            for rank in ranks:
-                rank.kill()
-            sys.exit("a rank failed")
-        time.sleep(0.1)
 
 
 if __name__ == "__main__":
-    main()
+    drive.four_ranks(run, sys.argv[1])

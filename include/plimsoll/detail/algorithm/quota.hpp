@@ -857,7 +857,7 @@ struct source_quotas_body {
     if (i == copies || rank[slot[i]] >= ranks.end) {
       return 0;
     }
-    // Where the source's tokens begin and end in the room of these slots.
+    // The source's tokens fill the room of these slots from `begin` to `end`.
     std::int64_t const begin = a.room_before[i] + a.tokens_before[s] - a.tokens_before[ranks.begin];
     std::int64_t const end = begin + left;
     std::int32_t sent = 0;

@@ -50,7 +50,7 @@ struct lplb_pipeline {
   buffer<std::int32_t, Context> quotas;  ///< `[layers, slots]`
   buffer<std::int32_t, Context> shares;  ///< `[layers, slots]`: quotas of one source
   buffer<std::int64_t, Context> sums;    ///< `[layers, experts]`
-  bool plans_own = false;                ///< the last plan was for the tokens of one source
+  std::vector<bool> is_own;              ///< `[layers]`: the last plan was for one source
   buffer<quota_report, Context> reports;
   buffer<std::byte, Context> launch_memory;    ///< scratch of every launch
   buffer<std::byte, Context> dispatch_memory;  ///< arrays that the launches of a dispatch share
@@ -70,6 +70,7 @@ struct lplb_pipeline {
     shares = {context, layers() * slots()};
     shares.zero();
     sums = {context, layers() * experts()};
+    is_own.resize(static_cast<std::size_t>(layers()));
     reports = {context, std::vector<quota_report>(static_cast<std::size_t>(layers()))};
 
     tensor_ref<std::int32_t const> const counts(nullptr, layers(), lp.graph.ranks, experts());
@@ -94,7 +95,7 @@ struct lplb_pipeline {
     auto const loads =
         generate(counts_from_layer<Counts>{counts, first_layer}, layers(), experts());
     launch(context, counts.extent(0), plan_body(loads, first_layer), launch_memory.data());
-    plans_own = false;
+    std::fill_n(is_own.begin() + first_layer, counts.extent(0), false);
   }
   /// Plans for the tokens of one source, from the counts `[layers, ranks, experts]` of all.
   template <class Counts>
@@ -103,7 +104,7 @@ struct lplb_pipeline {
     expect_between(name, "source", 0, lp.graph.ranks - 1, source, "as rank");
     launch(context, counts.extent(0), own_plan_body(first_layer, counts, source),
            launch_memory.data());
-    plans_own = true;
+    std::fill_n(is_own.begin() + first_layer, counts.extent(0), true);
   }
 
   void expect_layers(std::string_view name, index_t first_layer, index_t count) const {
@@ -115,7 +116,8 @@ struct lplb_pipeline {
   void enqueue_dispatch(index_t layer, matrix_ref<Id const> ids, dispatch_options const& options,
                         matrix_ref<Slot> chosen, vector_ref<dispatch_counters> counters) {
     scratch arrays(dispatch_memory.data());
-    vector_ref<std::int32_t const> const own = row_of(per_slot(plans_own ? shares : quotas), layer);
+    vector_ref<std::int32_t const> const own =
+        row_of(per_slot(is_own[static_cast<std::size_t>(layer)] ? shares : quotas), layer);
     auto body = dispatch_body_of(ids, row_of(lp.physical_to_logical(), layer), own, options, chosen,
                                  counters, arrays);
     body.lists = lp.lists.of_layer(layer);

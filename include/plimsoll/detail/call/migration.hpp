@@ -48,7 +48,8 @@ inline placement_shape shape_of(placement_ref const& placement) {
   return {map.extent(0), map.extent(1), placement.replica_count.extent(1), placement.ranks};
 }
 
-/// What messages call the extents of a shape. They are no strings, so that checks allocate nothing.
+/// Words for the extents of a shape in messages. Views of literals, so that a check allocates
+/// nothing.
 struct shape_words {
   std::string_view layers;
   std::string_view slots;
